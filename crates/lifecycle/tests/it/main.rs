@@ -1,0 +1,7 @@
+//! The library on machines of its own.
+
+mod explore;
+mod job;
+mod laws;
+mod mutate;
+mod shape;

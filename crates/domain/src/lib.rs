@@ -1,0 +1,9 @@
+//! What is true in Berth. Everything here is pure: no clock, no I/O, no async, nothing that travels.
+//!
+//! - [`machines`]: every lifecycle as a table, one file each, and the one list of them all.
+//! - [`derived`]: statuses that are computed from other facts and never chosen.
+//! - [`ids`]: typed identifiers.
+
+pub mod derived;
+pub mod ids;
+pub mod machines;

@@ -1,0 +1,4 @@
+//! Laws of every machine, and the derived statuses, exhaustively.
+
+mod derived;
+mod laws;

@@ -1,0 +1,54 @@
+//! What can break in the store. A report that changes nothing is not among it: that is an outcome.
+
+use uuid::Uuid;
+
+/// A fault of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The transaction lost to another one. Run the whole of it again.
+    #[error("the transaction lost to another one and must be run again")]
+    Conflict,
+    /// A row is in a status that this binary has never heard of.
+    #[error("{machine} {id} is in status {status:?}, which this binary does not know")]
+    UnknownStatus {
+        /// The machine.
+        machine: &'static str,
+        /// The row.
+        id: Uuid,
+        /// What it says.
+        status: String,
+    },
+    /// A birth was recorded of a row that is not there, or not newborn.
+    #[error("{machine} {id} can't be born: insert the row first, in the same transaction")]
+    Unborn {
+        /// The machine.
+        machine: &'static str,
+        /// The row.
+        id: Uuid,
+    },
+    /// The database does not enforce the machines of this binary.
+    #[error("the database does not enforce the lifecycles of this binary ({}); run `berth migrate`", .0.join("; "))]
+    NotEnforced(Vec<String>),
+    /// A migration failed.
+    #[error("the database could not be migrated")]
+    Migration(#[source] Box<sqlx::migrate::MigrateError>),
+    /// The database failed.
+    #[error("the database failed")]
+    Database(#[source] sqlx::Error),
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        if is_conflict(&error) { Error::Conflict } else { Error::Database(error) }
+    }
+}
+
+/// Whether the database says that somebody else was faster: a serialization failure, a deadlock, or a second record of
+/// one fact, which only a writer that bypassed the lock can cause.
+pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    matches!(error.code().as_deref(), Some("40001" | "40P01"))
+        || matches!(error.constraint(), Some("lifecycle_log_event" | "lifecycle_log_step"))
+}

@@ -1,0 +1,159 @@
+//! Where truth rests: all SQL, the single writer, the outbox, the migrations. Nothing here knows HTTP, a broker or a
+//! workflow engine.
+//!
+//! - [`Store::begin`] opens the only kind of transaction there is: a short one.
+//! - [`lifecycle`] is the only code that writes a status.
+//! - One module a noun for everything else.
+
+pub mod accounts;
+pub mod allocation_groups;
+pub mod allocations;
+pub mod claims;
+pub mod cluster;
+mod error;
+pub mod lifecycle;
+pub mod log;
+pub mod node_tasks;
+pub mod nodes;
+pub mod payment_sessions;
+pub mod schema;
+pub mod storage_attachments;
+pub mod terminal_sessions;
+pub mod usage_records;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+use uuid::Uuid;
+
+pub use error::Error;
+
+/// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
+pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many connections it may hold. More than a few a core only makes them wait for each other.
+    pub connections_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { connections_max: 16 }
+    }
+}
+
+/// The system of record.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: PgPool,
+}
+
+impl Store {
+    /// Opens the store at `url` and makes sure that the database enforces the very machines of this binary.
+    ///
+    /// # Errors
+    /// [`Error::NotEnforced`] when the database was migrated by another binary, or its triggers were tampered with.
+    pub async fn open(url: &str, options: Options) -> Result<Store, Error> {
+        let store = Store::connect(url, options).await?;
+        lifecycle::enforce::verify(&store).await?;
+        Ok(store)
+    }
+
+    /// Brings the database at `url` to the schema and the machines of this binary.
+    ///
+    /// # Errors
+    /// What the database refuses.
+    pub async fn migrate(url: &str) -> Result<(), Error> {
+        let store = Store::connect(url, Options { connections_max: 1 }).await?;
+        sqlx::migrate!("./migrations")
+            .run(&store.pool)
+            .await
+            .map_err(|source| Error::Migration(Box::new(source)))?;
+        lifecycle::enforce::install(&store).await?;
+        store.pool.close().await;
+        Ok(())
+    }
+
+    async fn connect(url: &str, options: Options) -> Result<Store, Error> {
+        let idle = format!("{IDLE_IN_TRANSACTION_MILLISECONDS}ms");
+        let connect: PgConnectOptions = url.parse::<PgConnectOptions>()?;
+        // The limit belongs to the connection, so that no transaction pays a round trip for it.
+        let connect = connect
+            .application_name("berth")
+            .statement_cache_capacity(512)
+            .options([("idle_in_transaction_session_timeout", idle.as_str())]);
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections_max)
+            .test_before_acquire(false)
+            .connect_with(connect)
+            .await?;
+        Ok(Store { pool })
+    }
+
+    /// Opens a transaction. Only stories do, and they await nothing but the database in it.
+    ///
+    /// # Errors
+    /// When no connection is to be had.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+    pub async fn begin(&self) -> Result<Tx, Error> {
+        Ok(Tx { transaction: self.pool.begin().await?, aborted: false })
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+}
+
+/// A transaction. Dropping it undoes everything.
+#[derive(Debug)]
+#[must_use = "a transaction that is not committed never happened"]
+pub struct Tx {
+    transaction: Transaction<'static, Postgres>,
+    aborted: bool,
+}
+
+impl Tx {
+    /// Makes everything true at once.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the transaction has lost to another and must be run again: also when the writer has
+    /// answered `Conflict` in it, because Postgres would otherwise turn this commit into a silent rollback.
+    pub async fn commit(self) -> Result<(), Error> {
+        if self.aborted {
+            self.transaction.rollback().await?;
+            return Err(Error::Conflict);
+        }
+        Ok(self.transaction.commit().await?)
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// When the database can't be reached; everything is undone then too.
+    pub async fn rollback(self) -> Result<(), Error> {
+        Ok(self.transaction.rollback().await?)
+    }
+
+    /// A fresh identity, greater than those before it, so that rows made later stand later in their index.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "identities of facts are made where the facts are written"
+    )]
+    pub fn new_id(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.transaction
+    }
+
+    pub(crate) fn abort(&mut self) {
+        self.aborted = true;
+    }
+}

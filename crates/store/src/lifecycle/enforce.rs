@@ -1,0 +1,159 @@
+//! The database's own guard over the single writer: triggers generated from the machines' tables, installed by
+//! `migrate`, and compared with the binary's tables when a store is opened.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use lifecycle::Table;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::stored::tables;
+use crate::{Error, Store};
+
+/// The triggers every machine's table carries, and what each of them is for.
+const TRIGGERS: &[(&str, &str)] = &[
+    (
+        "lifecycle_birth",
+        "BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION enforce_{machine}()",
+    ),
+    (
+        "lifecycle_move",
+        "BEFORE UPDATE ON {table} FOR EACH ROW \
+         WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.seq IS DISTINCT FROM NEW.seq OR OLD.id IS DISTINCT FROM NEW.id) \
+         EXECUTE FUNCTION enforce_{machine}()",
+    ),
+    // A row that could be deleted could be born again in another status.
+    (
+        "lifecycle_end",
+        "BEFORE DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION reject_change()",
+    ),
+];
+
+const RECORD_TRIGGERS: &[(&str, &str)] = &[
+    (
+        "lifecycle_birth_record",
+        "AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('{machine}')",
+    ),
+    (
+        "lifecycle_move_record",
+        "AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.seq IS DISTINCT FROM NEW.seq) \
+         EXECUTE FUNCTION require_log_record('{machine}')",
+    ),
+];
+
+/// The body of a machine's trigger function: which first status, and which moves, there are.
+fn body(machine: &Table) -> String {
+    let name = machine.name;
+    let initial = machine.statuses[machine.initial].code;
+    let mut moves = String::new();
+    for (from, to) in machine.pairs() {
+        let separator = if moves.is_empty() { "" } else { "," };
+        let _ = write!(
+            moves,
+            "{separator}\n            '{} {}'",
+            machine.statuses[from].code, machine.statuses[to].code
+        );
+    }
+    format!(
+        "
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status <> '{initial}' OR NEW.seq <> 1 THEN
+            RAISE EXCEPTION '{name} % is born in status % (seq %): a {name} is born in {initial} (seq 1)',
+                NEW.id, NEW.status, NEW.seq USING ERRCODE = 'BT001';
+        END IF;
+    ELSIF NEW.id <> OLD.id OR NEW.seq <> OLD.seq + 1
+        OR OLD.status || ' ' || NEW.status NOT IN ({moves}
+        ) THEN
+        RAISE EXCEPTION '{name} %: % (seq %) -> % (seq %) is not a move of its lifecycle; report an event instead',
+            OLD.id, OLD.status, OLD.seq, NEW.status, NEW.seq USING ERRCODE = 'BT001';
+    END IF;
+    RETURN NEW;
+END;
+"
+    )
+}
+
+fn definition(pattern: &str, machine: &Table, table: &str) -> String {
+    pattern.replace("{table}", table).replace("{machine}", machine.name)
+}
+
+/// Puts the function and triggers of every machine into the database, replacing what is there.
+pub(crate) async fn install(store: &Store) -> Result<(), Error> {
+    let mut tx = store.begin().await?;
+    for (machine, table) in tables() {
+        let mut statements = vec![format!(
+            "CREATE OR REPLACE FUNCTION enforce_{}() RETURNS trigger LANGUAGE plpgsql AS $body${}$body$",
+            machine.name,
+            body(machine)
+        )];
+        for (name, pattern) in TRIGGERS {
+            let definition = definition(pattern, machine, table);
+            statements.push(format!("CREATE OR REPLACE TRIGGER {name} {definition}"));
+        }
+        for (name, pattern) in RECORD_TRIGGERS {
+            // A constraint trigger can't be replaced.
+            statements.push(format!("DROP TRIGGER IF EXISTS {name} ON {table}"));
+            let definition = definition(pattern, machine, table);
+            statements.push(format!("CREATE CONSTRAINT TRIGGER {name} {definition}"));
+        }
+        for statement in statements {
+            sqlx::query(AssertSqlSafe(statement)).execute(tx.connection()).await?;
+        }
+    }
+    tx.commit().await
+}
+
+/// Compares what the database enforces with the tables of this binary.
+pub(crate) async fn verify(store: &Store) -> Result<(), Error> {
+    let functions =
+        named(store, "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'")
+            .await?;
+    // A trigger that is disabled, or enabled only for replicas, enforces nothing.
+    let triggers = named(
+        store,
+        "SELECT tgrelid::regclass || '.' || tgname, tgenabled::text
+           FROM pg_trigger
+          WHERE NOT tgisinternal",
+    )
+    .await?;
+    let defaults = named(
+        store,
+        "SELECT table_name::text, column_default::text
+           FROM information_schema.columns
+          WHERE table_schema = current_schema() AND column_name = 'status' AND column_default IS NOT NULL",
+    )
+    .await?;
+    let mut wrong = Vec::new();
+    for (machine, table) in tables() {
+        let name = machine.name;
+        if functions.get(&format!("enforce_{name}")) != Some(&body(machine)) {
+            wrong.push(format!("the moves of {name} differ"));
+        }
+        let initial = format!("'{}'::text", machine.statuses[machine.initial].code);
+        if defaults.get(table) != Some(&initial) {
+            wrong.push(format!("a new row of {table} is not born in {initial}"));
+        }
+        for (trigger, _) in TRIGGERS.iter().chain(RECORD_TRIGGERS) {
+            let state = triggers.get(&format!("{table}.{trigger}")).map(String::as_str);
+            if !matches!(state, Some("O" | "A")) {
+                wrong.push(format!("trigger {trigger} of {table} is missing or disabled"));
+            }
+        }
+    }
+    for table in ["lifecycle_log", "lifecycle_refusals"] {
+        if !matches!(
+            triggers.get(&format!("{table}.append_only")).map(String::as_str),
+            Some("O" | "A")
+        ) {
+            wrong.push(format!("{table} is not append-only"));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Error::NotEnforced(wrong)) }
+}
+
+async fn named(store: &Store, query: &'static str) -> Result<BTreeMap<String, String>, Error> {
+    let rows = sqlx::query(query).fetch_all(store.pool()).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}

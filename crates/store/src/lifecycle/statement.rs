@@ -1,0 +1,184 @@
+//! The writer's statements. Only these are put together from pieces, and every piece is a constant of ours: names of
+//! tables, columns, statuses and topics. What comes from outside is always bound.
+
+use std::fmt::Write as _;
+
+use lifecycle::{Check, Column, Facts, Kind, Set, StampEntry, Table, Test, Value};
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use uuid::Uuid;
+
+/// One move of one row, as SQL.
+pub(crate) struct Change<'a> {
+    pub(crate) table: &'static str,
+    pub(crate) machine: &'a Table,
+    pub(crate) event: usize,
+    pub(crate) stamps: &'a [&'a StampEntry],
+    /// What the move was judged by, and how.
+    pub(crate) grounds: &'a [(Check, bool)],
+}
+
+/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation; then what checks and stamps need; then one
+/// identity for each message.
+const FIXED: usize = 7;
+
+impl Change<'_> {
+    /// The whole move in one statement: the event-id look-up, the compare-and-set, the log record and the outbox rows.
+    /// One moment, `at`, is the time of all of them. Answers whether it moved, and whether the event id was known.
+    pub(crate) fn statement(&self, from: &str, to: &str) -> String {
+        let mut next = FIXED;
+        let mut take = || {
+            next += 1;
+            next
+        };
+        let event = &self.machine.events[self.event];
+        let machine = self.machine.name;
+        let mut conditions = String::new();
+        for (check, held) in self.grounds {
+            let not = if *held { "" } else { "NOT " };
+            let _ = write!(conditions, " AND {not}({})", condition(check, &mut take));
+        }
+        let mut sets = String::new();
+        for stamp in self.stamps {
+            let _ = write!(sets, ", {} = {}", stamp.column.name, stamped(stamp, &mut take));
+        }
+        let mut statement = format!(
+            "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
+             known AS MATERIALIZED (SELECT 1 FROM lifecycle_log \
+                WHERE entity_id = $1 AND event_id = $3 AND machine = '{machine}'), \
+             moved AS (UPDATE {table} SET status = '{to}', seq = seq + 1, status_at = (SELECT at FROM moment){sets} \
+                WHERE id = $1 AND status = '{from}' AND seq = $2{conditions} AND NOT EXISTS (SELECT 1 FROM known) \
+                RETURNING id, seq), \
+             logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
+                operation_id, source, actor, cause, occurred_at) \
+                SELECT '{machine}', id, seq, $3, '{event}', '{from}', '{to}', $7, $4, $5, $6, at FROM moved, moment)",
+            table = self.table,
+            event = event.code,
+        );
+        for topic in &event.publishes {
+            let message = Message { machine, event: event.code, from: Some(from), to, topic };
+            message.append(&mut statement, "moved", [take(), 3, 7]);
+        }
+        statement + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known)"
+    }
+
+    /// What checks and stamps need, in the order in which [`Change::statement`] numbers it.
+    pub(crate) fn values(&self, payload: &Facts) -> Vec<(Kind, Value)> {
+        let checks = self.grounds.iter().map(|(check, _)| check);
+        let compared = checks
+            .filter_map(|check| check.field())
+            .map(|field| (field, payload.get(field).clone()));
+        let stamped = self.stamps.iter().filter_map(|stamp| match stamp.set {
+            Set::Field(field) => Some((field, payload.get(field).clone())),
+            Set::Now | Set::Clear | Set::Raise => None,
+        });
+        compared.chain(stamped).map(|(field, value)| (field.kind, value)).collect()
+    }
+}
+
+/// The first log record of a row that is in the table already, and the messages of its birth. Answers whether the row
+/// is there and newborn.
+pub(crate) fn birth(machine: &Table, table: &str) -> String {
+    let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
+    let mut statement = format!(
+        "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
+         newborn AS MATERIALIZED (SELECT id, seq FROM {table} WHERE id = $1 AND status = '{initial}' AND seq = 1), \
+         logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
+            operation_id, source, actor, cause, occurred_at) \
+            SELECT '{name}', id, seq, $2, '{born}', NULL, '{initial}', $6::uuid, $3, $4, $5, at FROM newborn, moment \
+            ON CONFLICT (entity_id, seq, machine) DO NOTHING RETURNING entity_id AS id, seq)",
+        born = lifecycle::writer::BORN,
+    );
+    for (position, topic) in machine.born.iter().enumerate() {
+        let message = Message {
+            machine: name,
+            event: lifecycle::writer::BORN,
+            from: None,
+            to: initial,
+            topic,
+        };
+        message.append(&mut statement, "logged", [position + 7, 2, 6]);
+    }
+    statement + " SELECT EXISTS (SELECT 1 FROM newborn)"
+}
+
+/// One outbox row: a pointer with a little luggage. Consumers load the row and trust only what can't change.
+struct Message<'a> {
+    machine: &'a str,
+    event: &'a str,
+    from: Option<&'a str>,
+    to: &'a str,
+    topic: &'a str,
+}
+
+impl Message<'_> {
+    /// `part` is the part of the statement that has the row; `id`, `event_id` and `operation` are parameters.
+    fn append(&self, statement: &mut String, part: &str, [id, event_id, operation]: [usize; 3]) {
+        let Message { machine, event, from, to, topic } = self;
+        let from = from.map_or_else(|| "NULL".to_owned(), |from| format!("'{from}'"));
+        let _ = write!(
+            statement,
+            ", message_{id} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at) \
+             SELECT ${id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
+             'id', id, 'seq', seq, 'event', '{event}', 'event_id', ${event_id}::uuid, 'from', {from}::text, \
+             'to', '{to}', 'operation_id', ${operation}::uuid, 'occurred_at', at), at FROM {part}, moment)"
+        );
+    }
+}
+
+/// A check as SQL, with the number of the parameter it is compared with. Means exactly what [`Check::holds`] means, and is
+/// never null, so that its opposite is its opposite.
+pub(crate) fn condition(check: &Check, take: &mut impl FnMut() -> usize) -> String {
+    match check.test {
+        Test::Null(column) => format!("{} IS NULL", column.name),
+        Test::Present(column) => format!("{} IS NOT NULL", column.name),
+        Test::True(column) => format!("{} IS TRUE", column.name),
+        Test::NotTrue(column) => format!("{} IS NOT TRUE", column.name),
+        Test::Same(column, field) => {
+            format!("{} IS NOT DISTINCT FROM {}", column.name, parameter(field, take()))
+        }
+        // Null is below nothing, and nothing below null: the comparison is then unknown, which is not true.
+        Test::Below(low, high) => format!("({} < {}) IS TRUE", low.name, high.name),
+    }
+}
+
+fn stamped(stamp: &StampEntry, take: &mut impl FnMut() -> usize) -> String {
+    match stamp.set {
+        Set::Now => "(SELECT at FROM moment)".to_owned(),
+        Set::Field(field) => parameter(field, take()),
+        Set::Clear => "NULL".to_owned(),
+        Set::Raise => format!("coalesce({}, 0) + 1", stamp.column.name),
+    }
+}
+
+/// A bound value, as the column's type. A moment is bound as whole microseconds.
+fn parameter(field: Column, number: usize) -> String {
+    match field.kind {
+        Kind::Bool => format!("${number}::boolean"),
+        Kind::Int => format!("${number}::bigint"),
+        Kind::Id => format!("${number}::uuid"),
+        Kind::Text => format!("${number}::text"),
+        Kind::Time => {
+            format!("('epoch'::timestamptz + ${number}::bigint * interval '1 microsecond')")
+        }
+    }
+}
+
+/// Binds a value as its kind; a value of another kind than its column is nothing at all.
+pub(crate) fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    (kind, value): (Kind, Value),
+) -> Query<'q, Postgres, PgArguments> {
+    match kind {
+        Kind::Bool => query.bind(if let Value::Bool(b) = value { Some(b) } else { None }),
+        Kind::Int => query.bind(if let Value::Int(n) = value { Some(n) } else { None }),
+        Kind::Time => query.bind(if let Value::Time(at) = value { Some(at) } else { None }),
+        Kind::Id => {
+            query.bind(if let Value::Id(id) = value { Some(Uuid::from_u128(id)) } else { None })
+        }
+        Kind::Text => {
+            query.bind(if let Value::Text(text) = value { Some(text.into_owned()) } else { None })
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The schema as the database has it, printed for `docs/generated/schema.sql`: what all migrations and the generated
+//! triggers amount to, in an order that does not depend on when anything was added.
+
+use sqlx::Row as _;
+
+use crate::{Error, Store};
+
+/// Each query gives the pieces of one kind, already in order.
+const PARTS: &[&str] = &[
+    "SELECT 'CREATE TABLE ' || c.relname || E' (\\n' || (
+            SELECT string_agg(line, E',\\n' ORDER BY place, line)
+              FROM (
+                    SELECT 0 AS kind, lpad(a.attnum::text, 4, '0') AS place,
+                           '    ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+                           || CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END
+                           || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '') AS line
+                      FROM pg_attribute a
+                      LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+                     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                    UNION ALL
+                    SELECT 1, '9999', '    CONSTRAINT ' || conname || ' ' || pg_get_constraintdef(oid)
+                      FROM pg_constraint
+                     WHERE conrelid = c.oid AND contype IN ('p', 'u', 'c', 'f')
+                   ) AS lines
+            ) || E'\\n)' || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') || ';'
+       FROM pg_class c
+      WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname <> '_sqlx_migrations'
+      ORDER BY c.relname",
+    "SELECT pg_get_indexdef(i.indexrelid) || ';'
+       FROM pg_index i
+       JOIN pg_class c ON c.oid = i.indrelid
+      WHERE c.relnamespace = current_schema()::regnamespace AND c.relname <> '_sqlx_migrations'
+        AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u'))
+      ORDER BY i.indexrelid::regclass::text",
+    "SELECT rtrim(pg_get_functiondef(p.oid), E'\\n') || ';'
+       FROM pg_proc p
+      WHERE p.pronamespace = current_schema()::regnamespace
+      ORDER BY p.proname",
+    "SELECT pg_get_triggerdef(t.oid) || ';'
+       FROM pg_trigger t
+       JOIN pg_class c ON c.oid = t.tgrelid
+      WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
+      ORDER BY c.relname, t.tgname",
+];
+
+impl Store {
+    /// The whole schema as SQL, for people to read.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn schema(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        for part in PARTS {
+            let rows = sqlx::query(*part).fetch_all(self.pool()).await?;
+            for row in &rows {
+                let piece: &str = row.try_get(0)?;
+                let lines = piece.lines().map(str::trim_end).collect::<Vec<_>>();
+                text.push_str(&lines.join("\n"));
+                text.push_str("\n\n");
+            }
+        }
+        Ok(text.trim_end().to_owned() + "\n")
+    }
+}

@@ -1,0 +1,225 @@
+//! What the database itself refuses, whoever asks.
+
+use domain::ids::{AllocationId, EventId};
+use domain::machines::allocation::Event;
+use sqlx::{AssertSqlSafe, Row as _};
+use store::lifecycle::stored::tables;
+use store::{Error, Options, Store};
+use testkit::{Database, new_id};
+use uuid::Uuid;
+
+/// The SQLSTATE and message with which the database refuses.
+async fn refusal(database: &Database, statement: &str, id: Uuid) -> (String, String) {
+    let result =
+        sqlx::query(AssertSqlSafe(statement.to_owned())).bind(id).execute(&database.sql).await;
+    let error = result.expect_err(statement);
+    let error = error.as_database_error().expect("the database says so");
+    (error.code().unwrap_or_default().into_owned(), error.message().to_owned())
+}
+
+#[tokio::test]
+async fn a_hand_typed_status_is_rejected_for_every_machine() {
+    let database = Database::new().await;
+    for (machine, table) in tables() {
+        let id = database.newborn(machine.name).await;
+        for status in &machine.statuses {
+            // tidy: a forbidden write, on purpose
+            let statement = format!("UPDATE {table} SET status = '{}' WHERE id = $1", status.code);
+            if status.code == machine.statuses[machine.initial].code {
+                sqlx::query(AssertSqlSafe(statement))
+                    .bind(id)
+                    .execute(&database.sql)
+                    .await
+                    .expect("nothing changes");
+                continue;
+            }
+            let (code, message) = refusal(&database, &statement, id).await;
+            assert_eq!(code, "BT001", "{message}");
+            assert!(message.contains("report an event instead"), "{message}");
+        }
+    }
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_move_without_its_log_record_is_rejected_at_commit() {
+    let database = Database::new().await;
+    for (machine, table) in tables() {
+        let id = database.newborn(machine.name).await;
+        let (_, to) = *machine
+            .pairs()
+            .iter()
+            .find(|(from, _)| *from == machine.initial)
+            .expect("it can leave");
+        let to = machine.statuses[to].code;
+        // tidy: a forbidden write, on purpose
+        let statement = format!("UPDATE {table} SET status = '{to}', seq = seq + 1 WHERE id = $1");
+        let (code, message) = refusal(&database, &statement, id).await;
+        assert_eq!(code, "BT003", "{message}");
+        assert!(message.contains("without a record in lifecycle_log"), "{message}");
+    }
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn every_move_that_is_not_in_the_table_is_rejected_even_with_the_next_number() {
+    let database = Database::new().await;
+    let mut refused = 0;
+    for (machine, table) in tables() {
+        let id = database.newborn(machine.name).await;
+        let legal: Vec<usize> = machine
+            .pairs()
+            .iter()
+            .filter(|(from, _)| *from == machine.initial)
+            .map(|(_, to)| *to)
+            .collect();
+        for (number, status) in machine.statuses.iter().enumerate() {
+            if legal.contains(&number) {
+                continue;
+            }
+            // tidy: a forbidden write, on purpose
+            let statement = format!(
+                "UPDATE {table} SET status = '{}', seq = seq + 1 WHERE id = $1",
+                status.code
+            );
+            let (code, message) = refusal(&database, &statement, id).await;
+            assert_eq!(code, "BT001", "{message}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 30, "only {refused} moves were tried");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn an_illegal_first_status_is_rejected() {
+    let database = Database::new().await;
+    // tidy: a forbidden write, on purpose
+    let born_ready = "INSERT INTO nodes (id, name, region, sku, status) VALUES ($1, 'n', 'north', 'h100', 'ready')";
+    let (code, message) = refusal(&database, born_ready, new_id()).await;
+    assert_eq!(code, "BT001");
+    assert!(message.contains("a node is born in enrolling"), "{message}");
+    let unlogged = "INSERT INTO nodes (id, name, region, sku) VALUES ($1, 'n', 'north', 'h100')";
+    let (code, _) = refusal(&database, unlogged, new_id()).await;
+    assert_eq!(code, "BT003", "a birth without its log record");
+    let counted =
+        "INSERT INTO nodes (id, name, region, sku, seq) VALUES ($1, 'n', 'north', 'h100', 7)";
+    assert_eq!(refusal(&database, counted, new_id()).await.0, "BT001");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn rows_of_a_machine_are_never_deleted_and_never_renamed() {
+    let database = Database::new().await;
+    for (machine, table) in tables() {
+        let id = database.newborn(machine.name).await;
+        assert_eq!(
+            refusal(&database, &format!("DELETE FROM {table} WHERE id = $1"), id).await.0,
+            "BT002"
+        );
+        let renamed = format!("UPDATE {table} SET id = gen_random_uuid() WHERE id = $1");
+        assert_eq!(refusal(&database, &renamed, id).await.0, "BT001");
+        let truncated = sqlx::query(AssertSqlSafe(format!("TRUNCATE {table} CASCADE")))
+            .execute(&database.sql)
+            .await;
+        assert!(truncated.is_err(), "{table} was emptied");
+    }
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn what_was_logged_or_refused_stays() {
+    let database = Database::new().await;
+    let fixture = database.allocation().await;
+    let nobody = AllocationId(new_id());
+    let outcome =
+        database.report(nobody, Event::ReleaseRequested, domain::ids::OperationId(new_id())).await;
+    assert!(!outcome.is_applied());
+    let id = fixture.allocation.uuid();
+    for table in ["lifecycle_log", "lifecycle_refusals"] {
+        let actor = format!("UPDATE {table} SET actor = 'nobody' WHERE entity_id = $1");
+        assert_eq!(refusal(&database, &actor, id).await.0, "BT002");
+        assert_eq!(
+            refusal(&database, &format!("DELETE FROM {table} WHERE entity_id = $1"), id).await.0,
+            "BT002"
+        );
+        let emptied =
+            sqlx::query(AssertSqlSafe(format!("TRUNCATE {table}"))).execute(&database.sql).await;
+        assert!(emptied.is_err(), "{table} was emptied");
+    }
+    database.remove().await;
+}
+
+async fn opened(database: &Database) -> Result<(), Error> {
+    let store = Store::open(&database.url(), Options { connections_max: 1 }).await?;
+    store.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_store_does_not_open_over_a_database_that_enforces_something_else() {
+    let tampered = [
+        "ALTER TABLE claims DISABLE TRIGGER lifecycle_move",
+        "DROP TRIGGER lifecycle_move_record ON allocations",
+        "ALTER TABLE nodes ALTER COLUMN status SET DEFAULT 'ready'",
+        "CREATE OR REPLACE FUNCTION enforce_node() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END;'",
+        "ALTER TABLE lifecycle_log DISABLE TRIGGER append_only",
+    ];
+    for statement in tampered {
+        let database = Database::new().await;
+        opened(&database).await.expect("it is as it was made");
+        sqlx::query(AssertSqlSafe(statement))
+            .execute(&database.sql)
+            .await
+            .expect("an owner may do this");
+        let error = opened(&database).await.expect_err(statement);
+        assert!(matches!(error, Error::NotEnforced(_)), "{error:?}");
+        assert!(error.to_string().contains("berth migrate"), "it says what to do: {error}");
+        if !statement.contains("lifecycle_log") && !statement.contains("DEFAULT") {
+            Store::migrate(&database.url()).await.expect("migrating mends it");
+            opened(&database).await.expect("it is as it was");
+        }
+        database.remove().await;
+    }
+}
+
+#[tokio::test]
+async fn migrating_twice_changes_nothing() {
+    let database = Database::new().await;
+    let before = database.store.schema().await.expect("the schema can be read");
+    Store::migrate(&database.url()).await.expect("it migrates again");
+    assert_eq!(database.store.schema().await.expect("the schema can be read"), before);
+    database.remove().await;
+}
+
+/// The last fence: even somebody who forges the log record can't record one step twice, or one fact twice.
+#[tokio::test]
+async fn a_step_and_a_fact_are_recorded_once() {
+    let database = Database::new().await;
+    let id = database.allocation().await.allocation.uuid();
+    let event_id: Uuid = sqlx::query("SELECT event_id FROM lifecycle_log WHERE entity_id = $1")
+        .bind(id)
+        .fetch_one(&database.sql)
+        .await
+        .expect("it was born")
+        .get(0);
+    let forged = "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, source, actor)
+                  VALUES ('allocation', $1, $2, $3, 'x', $4, 'y', 'user', 'z')";
+    for (seq, event_id, from) in
+        [(1_i64, EventId(new_id()).uuid(), None), (2, event_id, Some("requested"))]
+    {
+        let result = sqlx::query(forged)
+            .bind(id)
+            .bind(seq)
+            .bind(event_id)
+            .bind(from)
+            .execute(&database.sql)
+            .await;
+        let error = result.expect_err("it is there already");
+        assert!(
+            error.as_database_error().is_some_and(|error| error.is_unique_violation()),
+            "{error}"
+        );
+    }
+    database.remove().await;
+}

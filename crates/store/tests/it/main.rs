@@ -1,0 +1,23 @@
+//! The store on real Postgres: the writer, what the database enforces, and the races.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a step that can't be taken fails the test, and says which"
+)]
+
+mod derived;
+mod enforce;
+mod observed;
+mod races;
+mod sessions;
+mod walks;
+mod writer;
+
+use lifecycle::Source;
+use store::lifecycle::{Actor, Report};
+use testkit::new_id;
+
+/// A report by somebody who may.
+fn report<E>(event: E, source: Source) -> Report<E> {
+    Report::new(event, domain::ids::EventId(new_id()), Actor::new(source, "somebody"))
+}

@@ -1,0 +1,96 @@
+//! What tests stand on: a database of their own from a template, and rows to begin with.
+
+#![expect(clippy::expect_used, reason = "a test that can't be set up has failed, and says why")]
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "everything here panics when it can't do what it says"
+)]
+
+mod rows;
+
+use std::env;
+
+use sqlx::postgres::{PgConnection, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection as _, PgPool};
+use store::{Options, Store};
+use uuid::Uuid;
+
+pub use rows::{Fixture, actor};
+
+/// Names the server whose template every test's database is made from. `cargo xtask test` sets it.
+pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";
+/// The migrated database that is copied for every test.
+pub const TEMPLATE: &str = "berth_template";
+
+/// A fresh identity.
+#[expect(clippy::disallowed_methods, reason = "tests make identities too")]
+pub fn new_id() -> Uuid {
+    Uuid::now_v7()
+}
+
+/// A database of one test's own, migrated, with nothing in it.
+pub struct Database {
+    /// As the product sees it.
+    pub store: Store,
+    /// As somebody with a terminal sees it.
+    pub sql: PgPool,
+    server: String,
+    name: String,
+}
+
+impl Database {
+    /// Makes one.
+    pub async fn new() -> Database {
+        let server = env::var(SERVER_VARIABLE).unwrap_or_else(|_| {
+            panic!(
+                "{SERVER_VARIABLE} is not set: run the tests with `make test` or `cargo xtask test`"
+            )
+        });
+        let name = format!("t_{}", new_id().simple());
+        let mut admin = PgConnection::connect(&url(&server, "postgres"))
+            .await
+            .expect("the test server answers");
+        // The name is ours, made of hexadecimal digits.
+        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")))
+            .execute(&mut admin)
+            .await
+            .expect("the template can be copied");
+        admin.close().await.expect("the connection closes");
+        let store =
+            Store::open(&url(&server, &name), Options::default()).await.expect("the store opens");
+        let sql = PgPoolOptions::new()
+            .max_connections(8)
+            .connect_lazy(&url(&server, &name))
+            .expect("the address is well-formed");
+        Database { store, sql, server, name }
+    }
+
+    /// The same database opened once more, with a setting of Postgres that differs.
+    pub async fn reopened(&self, setting: &str, value: &str) -> Store {
+        let address = format!("{}&options=-c%20{setting}%3D{value}", self.url());
+        Store::open(&address, Options::default()).await.expect("the store opens")
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        url(&self.server, &self.name)
+    }
+
+    /// Ends every connection and drops the database.
+    pub async fn remove(self) {
+        self.store.close().await;
+        self.sql.close().await;
+        let mut admin = PgConnection::connect(&url(&self.server, "postgres"))
+            .await
+            .expect("the server answers");
+        sqlx::query(AssertSqlSafe(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)))
+            .execute(&mut admin)
+            .await
+            .expect("the database can be dropped");
+    }
+}
+
+/// `server` is an address with `{database}` where the name of the database goes.
+fn url(server: &str, database: &str) -> String {
+    server.replace("{database}", database)
+}

@@ -1,0 +1,249 @@
+//! Rows to begin with: one of every machine, and an allocation with everything around it.
+
+use domain::ids::{
+    AccountId, AllocationGroupId, AllocationId, ClaimId, EventId, NodeId, NodeTaskId, OperationId,
+    PaymentSessionId, SlotId, StorageAttachmentId, TerminalSessionId, UsageRecordId,
+};
+use domain::machines::allocation::{Event, Status};
+use domain::machines::{Node, node};
+use lifecycle::{Outcome, Source};
+use store::lifecycle::{Actor, Birth, Report, apply};
+use store::{
+    Error, Tx, accounts, allocation_groups, allocations, claims, node_tasks, nodes,
+    payment_sessions, storage_attachments, terminal_sessions, usage_records,
+};
+use uuid::Uuid;
+
+use crate::{Database, new_id};
+
+/// Somebody in that role.
+pub fn actor(source: Source) -> Actor {
+    Actor::new(source, format!("a {source} of the test"))
+}
+
+/// A birth by nobody in particular.
+fn birth() -> Birth {
+    Birth::new(EventId(new_id()), actor(Source::Worker))
+}
+
+/// An allocation and what it holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixture {
+    /// The allocation.
+    pub allocation: AllocationId,
+    /// The provision its creation began.
+    pub provision: OperationId,
+    /// The node it is on.
+    pub node: NodeId,
+    /// The slot it holds.
+    pub slot: SlotId,
+    /// Its claim on the slot.
+    pub claim: ClaimId,
+}
+
+impl Database {
+    /// A transaction that is committed if `work` succeeds.
+    pub async fn in_transaction<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Tx) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut tx = self.store.begin().await?;
+        let done = work(&mut tx).await?;
+        tx.commit().await?;
+        Ok(done)
+    }
+
+    /// A node that takes placements, with its slots.
+    pub async fn ready_node(&self, slots: u16) -> (NodeId, Vec<SlotId>) {
+        let id = NodeId(new_id());
+        let new = nodes::NewNode {
+            id,
+            name: format!("node-{id}"),
+            region: "north".to_owned(),
+            sku: "h100".to_owned(),
+            slots,
+        };
+        let made = self.in_transaction(async |tx| {
+            let slots = nodes::insert(tx, &new, &birth()).await?;
+            let report =
+                Report::new(node::Event::Enrolled, EventId(new_id()), actor(Source::Agent));
+            let outcome = apply::<Node>(tx, id, &report).await?;
+            assert!(outcome.landed_on(node::Status::Ready), "{outcome:?}");
+            Ok(slots)
+        });
+        (id, made.await.expect("a node can be made"))
+    }
+
+    /// An allocation in `requested` with one claim on a node of its own.
+    pub async fn allocation(&self) -> Fixture {
+        self.member_of(None).await
+    }
+
+    /// The same, as a member of a group.
+    pub async fn member_of(&self, member_of: Option<(AllocationGroupId, bool)>) -> Fixture {
+        let (node, slots) = self.ready_node(1).await;
+        let fixture = Fixture {
+            allocation: AllocationId(new_id()),
+            provision: OperationId(new_id()),
+            node,
+            slot: slots[0],
+            claim: ClaimId(new_id()),
+        };
+        let made = self.in_transaction(async |tx| fixture.insert(tx, member_of).await);
+        made.await.expect("an allocation can be made");
+        fixture
+    }
+
+    /// A group without members yet.
+    pub async fn group(&self) -> AllocationGroupId {
+        let id = AllocationGroupId(new_id());
+        let made = self
+            .in_transaction(async |tx| allocation_groups::insert(tx, id, new_id(), &birth()).await);
+        made.await.expect("a group can be made");
+        id
+    }
+
+    /// Reports an event to an allocation in a transaction of its own.
+    pub async fn report(
+        &self,
+        id: AllocationId,
+        event: Event,
+        operation: OperationId,
+    ) -> Outcome<Status> {
+        let source = match event {
+            Event::RestartRequested | Event::ReleaseRequested => Source::User,
+            Event::ReleaseAbandoned => Source::Operator,
+            Event::ProvisionStarted
+            | Event::ProvisionSucceeded
+            | Event::ProvisionFailed
+            | Event::RestartCompleted
+            | Event::RestartFailedToReturn
+            | Event::ReleaseCompleted
+            | Event::ReleaseExhausted => Source::Worker,
+        };
+        let report = Report::new(event, EventId(new_id()), actor(source)).about(operation);
+        let reported = self.in_transaction(async |tx| allocations::report(tx, id, &report).await);
+        reported.await.expect("the database answers")
+    }
+
+    /// An allocation that is active.
+    pub async fn active_allocation(&self) -> Fixture {
+        let fixture = self.allocation().await;
+        let started =
+            self.report(fixture.allocation, Event::ProvisionStarted, fixture.provision).await;
+        assert!(started.landed_on(Status::Provisioning), "{started:?}");
+        let succeeded =
+            self.report(fixture.allocation, Event::ProvisionSucceeded, fixture.provision).await;
+        assert!(succeeded.landed_on(Status::Active), "{succeeded:?}");
+        fixture
+    }
+
+    /// A newborn row of the machine of that name, with whatever it needs around it.
+    pub async fn newborn(&self, machine: &str) -> Uuid {
+        let id = new_id();
+        let made = match machine {
+            "allocation" => return self.allocation().await.allocation.uuid(),
+            "claim" => return self.allocation().await.claim.uuid(),
+            "node_task" | "terminal_session" | "storage_attachment" | "usage_record" => {
+                let around = self.active_allocation().await;
+                self.in_transaction(async |tx| insert_around(tx, machine, id, &around).await).await
+            }
+            _ => self.in_transaction(async |tx| insert_alone(tx, machine, id).await).await,
+        };
+        made.unwrap_or_else(|error| panic!("a {machine} can be made: {error:?}"));
+        id
+    }
+}
+
+impl Fixture {
+    async fn insert(
+        &self,
+        tx: &mut Tx,
+        member_of: Option<(AllocationGroupId, bool)>,
+    ) -> Result<(), Error> {
+        let allocation = allocations::NewAllocation {
+            id: self.allocation,
+            project_id: new_id(),
+            member_of,
+            provision: self.provision,
+            sku: "h100".to_owned(),
+            gpus: 1,
+        };
+        allocations::insert(tx, &allocation, birth()).await?;
+        let claim = claims::NewClaim {
+            id: self.claim,
+            allocation: self.allocation,
+            node: self.node,
+            slot: Some(self.slot),
+        };
+        assert!(claims::insert(tx, &claim, &birth()).await?, "the node takes placements");
+        Ok(())
+    }
+}
+
+/// A row of a machine that needs nothing around it.
+async fn insert_alone(tx: &mut Tx, machine: &str, id: Uuid) -> Result<(), Error> {
+    match machine {
+        "allocation_group" => {
+            allocation_groups::insert(tx, AllocationGroupId(id), new_id(), &birth()).await
+        }
+        "node" => {
+            let (name, region, sku) = (format!("node-{id}"), "north".to_owned(), "h100".to_owned());
+            let node = nodes::NewNode { id: NodeId(id), name, region, sku, slots: 0 };
+            nodes::insert(tx, &node, &birth()).await.map(drop)
+        }
+        "payment_session" => {
+            let session = payment_sessions::NewSession {
+                id: PaymentSessionId(id),
+                account: AccountId(new_id()),
+                amount_minor: 5_000,
+                currency: "EUR".to_owned(),
+            };
+            payment_sessions::insert(tx, &session, &birth()).await
+        }
+        "balance" => accounts::insert(tx, AccountId(id), 1_000_000, &birth()).await,
+        other => panic!("nobody knows how a {other} is made"),
+    }
+}
+
+/// A row of a machine that belongs to an allocation.
+async fn insert_around(
+    tx: &mut Tx,
+    machine: &str,
+    id: Uuid,
+    around: &Fixture,
+) -> Result<(), Error> {
+    let (allocation, operation) = (around.allocation, OperationId(new_id()));
+    match machine {
+        "node_task" => {
+            let task = node_tasks::NewTask {
+                id: NodeTaskId(id),
+                node: around.node,
+                allocation,
+                operation: around.provision,
+                kind: "slice.vm_provision",
+            };
+            let queued = node_tasks::insert(tx, &task, birth()).await?;
+            assert!(queued, "the allocation is busy with this operation");
+        }
+        "terminal_session" => {
+            terminal_sessions::insert(tx, TerminalSessionId(id), allocation, operation, birth())
+                .await?;
+        }
+        "storage_attachment" => {
+            let attachment = storage_attachments::NewAttachment {
+                id: StorageAttachmentId(id),
+                allocation,
+                namespace_id: new_id(),
+                attach: operation,
+            };
+            storage_attachments::insert(tx, &attachment, birth()).await?;
+        }
+        "usage_record" => {
+            let opened = usage_records::insert(tx, UsageRecordId(id), allocation, &birth()).await?;
+            assert!(opened, "the allocation was active");
+        }
+        other => panic!("nobody knows how a {other} is made"),
+    }
+    Ok(())
+}

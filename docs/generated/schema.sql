@@ -101,6 +101,7 @@ CREATE TABLE node_tasks (
     allocation_id uuid,
     operation_id uuid NOT NULL,
     kind text NOT NULL,
+    fence bigint NOT NULL,
     agent_id uuid,
     dispatch bigint NOT NULL DEFAULT 0,
     dispatches_max bigint NOT NULL DEFAULT 3,

@@ -84,6 +84,9 @@ CREATE TABLE node_tasks (
     allocation_id    uuid        REFERENCES allocations,
     operation_id     uuid        NOT NULL,
     kind             text        NOT NULL,
+    -- The number of the allocation's transition when the task was queued. Tasks of a later operation have a greater one,
+    -- so an agent can refuse what is older than what it has begun.
+    fence            bigint      NOT NULL,
     agent_id         uuid,
     dispatch         bigint      NOT NULL DEFAULT 0,
     dispatches_max   bigint      NOT NULL DEFAULT 3,

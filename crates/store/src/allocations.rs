@@ -61,33 +61,35 @@ pub async fn report(
     id: AllocationId,
     report: &Report<<Allocation as Machine>::Event>,
 ) -> Result<Outcome<<Allocation as Machine>::Status>, Error> {
-    // Most allocations have no group: one statement finds that out and locks them.
-    match stored::lock_if::<Allocation>(tx, id.uuid(), "group_id IS NULL").await {
-        Ok(None) => report_member(tx, id, report).await,
-        Ok(alone) => write_locked::<Allocation>(tx, id.uuid(), report, alone).await,
+    match try_report(tx, id, report).await {
         Err(Error::Conflict) => Ok(lost_race::<Allocation>(tx, id.uuid(), report)),
-        Err(fault) => Err(fault),
+        answer => answer,
     }
 }
 
-async fn report_member(
+async fn try_report(
     tx: &mut Tx,
     id: AllocationId,
     report: &Report<<Allocation as Machine>::Event>,
 ) -> Result<Outcome<<Allocation as Machine>::Status>, Error> {
+    // Most allocations have no group: one statement finds that out and locks them.
+    let alone = stored::lock_if::<Allocation>(tx, id.uuid(), "group_id IS NULL").await?;
+    if alone.is_some() {
+        return write_locked::<Allocation>(tx, id.uuid(), report, alone).await;
+    }
     // Read without a lock: an allocation never changes its group.
     let group = group_of(tx, id).await?;
     if let Some(group) = group {
-        match allocation_groups::lock(tx, group).await {
-            Ok(()) => {}
-            Err(Error::Conflict) => return Ok(lost_race::<Allocation>(tx, id.uuid(), report)),
-            Err(fault) => return Err(fault),
-        }
+        allocation_groups::lock(tx, group).await?;
     }
     let outcome = write::<Allocation>(tx, id.uuid(), report).await?;
     if let (Some(group), true) = (group, outcome.is_applied()) {
         let cause = format!("allocation {id}, event {}", report.event_id);
-        let _followed = allocation_groups::refold(tx, group, &cause).await?;
+        let followed = allocation_groups::refold(tx, group, &cause).await?;
+        // The member has moved only if its group could follow.
+        if followed.is_some_and(|followed| followed.is_retryable()) {
+            return Err(Error::Conflict);
+        }
     }
     Ok(outcome)
 }

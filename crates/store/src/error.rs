@@ -29,6 +29,11 @@ pub enum Error {
     /// The database does not enforce the machines of this binary.
     #[error("the database does not enforce the lifecycles of this binary ({}); run `berth migrate`", .0.join("; "))]
     NotEnforced(Vec<String>),
+    /// Transactions would run at a level at which guards do not see what they waited for.
+    #[error(
+        "transactions of this database are REPEATABLE READ by default: set default_transaction_isolation to READ COMMITTED (or SERIALIZABLE)"
+    )]
+    Isolation,
     /// A migration failed.
     #[error("the database could not be migrated")]
     Migration(#[source] Box<sqlx::migrate::MigrateError>),

@@ -12,7 +12,7 @@ use std::env;
 
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgPool};
-use store::{Options, Store};
+use store::{Error, Options, Store};
 use uuid::Uuid;
 
 pub use rows::{Fixture, actor};
@@ -26,6 +26,18 @@ pub const TEMPLATE: &str = "berth_template";
 #[expect(clippy::disallowed_methods, reason = "tests make identities too")]
 pub fn new_id() -> Uuid {
     Uuid::now_v7()
+}
+
+/// Makes the template on `server`, an address with `{database}` where the name of the database goes.
+///
+/// # Errors
+/// When it can't be made or migrated.
+pub async fn make_template(server: &str) -> Result<(), Error> {
+    let mut admin = PgConnection::connect(&url(server, "postgres")).await?;
+    let create = format!("CREATE DATABASE {TEMPLATE}");
+    sqlx::query(AssertSqlSafe(create)).execute(&mut admin).await?;
+    admin.close().await?;
+    Store::migrate(&url(server, TEMPLATE)).await
 }
 
 /// A database of one test's own, migrated, with nothing in it.

@@ -138,12 +138,21 @@ impl Database {
         fixture
     }
 
+    /// An allocation that is being released; its claim is still as it was.
+    pub async fn leaving_allocation(&self) -> Fixture {
+        let fixture = self.allocation().await;
+        let (id, release) = (fixture.allocation, OperationId(new_id()));
+        let leaving = self.report(id, Event::ReleaseRequested, release).await;
+        assert!(leaving.landed_on(Status::Releasing), "{leaving:?}");
+        fixture
+    }
+
     /// A newborn row of the machine of that name, with whatever it needs around it.
     pub async fn newborn(&self, machine: &str) -> Uuid {
         let id = new_id();
         let made = match machine {
             "allocation" => return self.allocation().await.allocation.uuid(),
-            "claim" => return self.allocation().await.claim.uuid(),
+            "claim" => return self.leaving_allocation().await.claim.uuid(),
             "node_task" | "terminal_session" | "storage_attachment" | "usage_record" => {
                 let around = self.active_allocation().await;
                 self.in_transaction(async |tx| insert_around(tx, machine, id, &around).await).await

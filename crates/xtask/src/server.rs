@@ -4,8 +4,6 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use store::Store;
 use store::cluster::{Cluster, Durability};
 use tokio::runtime::Runtime;
 
@@ -42,11 +40,7 @@ impl Server {
     }
 
     async fn make_template(&self) -> anyhow::Result<()> {
-        let mut admin = PgConnection::connect(&self.url("postgres")).await?;
-        let create = format!("CREATE DATABASE {}", testkit::TEMPLATE);
-        sqlx::query(AssertSqlSafe(create)).execute(&mut admin).await?;
-        admin.close().await?;
-        Store::migrate(&self.url(testkit::TEMPLATE)).await.context("the migrations do not run")
+        testkit::make_template(&self.url("{database}")).await.context("the migrations do not run")
     }
 }
 

@@ -38,6 +38,10 @@ codes! {
 /// The node has proven the clean-up of this claim's operation, or was never given anything to clean.
 pub const CLEANUP_PROVEN: Guard = Guard("cleanup_proven");
 
+/// The allocation has begun to leave, and never comes back from that. A deadline of the claim alone must not take a
+/// slot from under a tenant.
+pub const ALLOCATION_LEAVING: Guard = Guard("allocation_leaving");
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim;
@@ -66,6 +70,7 @@ impl Machine for Claim {
             .late_in(&[Cleaning, Stuck, Quarantined, Freed]),
         on(CleaningBegan).by(&[Worker, Timer, Operator]).opens_operation()
             .moves(&[Reserved, Held, Stuck], Cleaning)
+            .guarded(ALLOCATION_LEAVING)
             .duplicate_in(&[Cleaning])
             .late_in(&[Quarantined, Freed]),
         // Freed only on proof: what was not cleaned may still hold the last tenant's memory.

@@ -20,6 +20,16 @@ pub(crate) const GUARDS: &[(&str, Guard, &str)] = &[
         domain::machines::node::NO_LIVE_CLAIMS,
         "SELECT NOT EXISTS (SELECT 1 FROM claims WHERE node_id = $1 AND status <> 'freed')",
     ),
+    (
+        "claim",
+        domain::machines::claim::ALLOCATION_LEAVING,
+        "SELECT EXISTS (
+            SELECT 1
+              FROM claims AS claim
+              JOIN allocations AS allocation ON allocation.id = claim.allocation_id
+             WHERE claim.id = $1 AND allocation.status IN ('releasing', 'release_failed', 'released', 'failed')
+         )",
+    ),
     // Proven by the clean-up of this very operation, or nothing was ever handed to a node, nor can be any more.
     (
         "claim",

@@ -8,6 +8,12 @@ use store::{Error, Options, Store};
 use testkit::{Database, new_id};
 use uuid::Uuid;
 
+/// A move by hand, with the next number.
+fn forged(table: &str, to: &str) -> String {
+    // tidy: a forbidden write, on purpose
+    format!("UPDATE {table} SET status = '{to}', seq = seq + 1 WHERE id = $1")
+}
+
 /// The SQLSTATE and message with which the database refuses.
 async fn refusal(database: &Database, statement: &str, id: Uuid) -> (String, String) {
     let result =
@@ -52,8 +58,7 @@ async fn a_move_without_its_log_record_is_rejected_at_commit() {
             .find(|(from, _)| *from == machine.initial)
             .expect("it can leave");
         let to = machine.statuses[to].code;
-        // tidy: a forbidden write, on purpose
-        let statement = format!("UPDATE {table} SET status = '{to}', seq = seq + 1 WHERE id = $1");
+        let statement = forged(table, to);
         let (code, message) = refusal(&database, &statement, id).await;
         assert_eq!(code, "BT003", "{message}");
         assert!(message.contains("without a record in lifecycle_log"), "{message}");
@@ -77,11 +82,7 @@ async fn every_move_that_is_not_in_the_table_is_rejected_even_with_the_next_numb
             if legal.contains(&number) {
                 continue;
             }
-            // tidy: a forbidden write, on purpose
-            let statement = format!(
-                "UPDATE {table} SET status = '{}', seq = seq + 1 WHERE id = $1",
-                status.code
-            );
+            let statement = forged(table, status.code);
             let (code, message) = refusal(&database, &statement, id).await;
             assert_eq!(code, "BT001", "{message}");
             refused += 1;

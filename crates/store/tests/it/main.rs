@@ -7,6 +7,7 @@
 
 mod derived;
 mod enforce;
+mod freeing;
 mod observed;
 mod races;
 mod sessions;

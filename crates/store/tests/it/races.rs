@@ -341,9 +341,9 @@ async fn isolated(database: &Database, level: &str) -> Store {
 }
 
 #[tokio::test]
-async fn e6_under_repeatable_read_the_loser_is_told_to_try_again_and_has_written_nothing() {
+async fn e6_a_loser_that_the_database_ends_is_told_to_try_again_and_has_written_nothing() {
     let database = Database::new().await;
-    let store = isolated(&database, "repeatable%5C%20read").await;
+    let store = isolated(&database, "serializable").await;
     let group = database.group().await;
     for past in [member(&database, None).await, member(&database, Some(group)).await] {
         let started =
@@ -455,7 +455,10 @@ async fn e8f_e8h_no_claim_gets_in_under_a_node_whose_retirement_was_uncommitted(
 /// A clean-up task for an allocation that is being released.
 async fn task_to_be(database: &Database) -> (Past, node_tasks::NewTask) {
     let past = Past::lived(database, RELEASING).await;
-    let (node, _) = database.ready_node(0).await;
+    let (node, slots) = database.ready_node(1).await;
+    let slot = slots.first().copied();
+    let held = claims::NewClaim { id: ClaimId(new_id()), allocation: past.id, node, slot };
+    assert!(claim(&database.store, &held).await.expect("the database answers"));
     let (id, operation) = (NodeTaskId(new_id()), past.operation());
     let task =
         node_tasks::NewTask { id, node, allocation: past.id, operation, kind: "slice.vm_clean" };

@@ -343,7 +343,7 @@ async fn a_task_is_queued_only_for_the_operation_the_allocation_is_busy_with() {
 #[tokio::test]
 async fn a_node_with_live_claims_is_neither_retired_nor_drained() {
     let database = Database::new().await;
-    let fixture = database.allocation().await;
+    let fixture = database.leaving_allocation().await;
     let say = async |event: node::Event| {
         let report = report(event, Source::Operator);
         database

@@ -1,0 +1,214 @@
+//! What one transition costs: the single writer at 16 connections, against the same SQL typed by hand into `pgbench`,
+//! once on the very same tables and once on copies without any trigger.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use domain::ids::{AllocationId, EventId, OperationId};
+use domain::machines::allocation::Event;
+use lifecycle::Source;
+use sqlx::{Connection as _, PgConnection, Row as _};
+use store::cluster::Cluster;
+use store::lifecycle::{Actor, Birth, Report};
+use store::{Options, Store, allocations};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::Plan;
+use crate::machine::{Figure, foreign_cpu};
+
+const CLIENTS: usize = 16;
+const ROWS: usize = 8_000;
+const DATABASE: &str = "bench";
+
+/// The figures of the writer.
+pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let store = prepare(cluster).await?;
+    let mut same = figure("writer.apply_vs_same_sql", 0.6, 0.8);
+    let mut bare = figure("writer.apply_vs_same_sql_without_triggers", 0.5, 0.8);
+    for _ in 0..plan.rounds {
+        let foreign = foreign_cpu().await;
+        let floor_same = pgbench(cluster, include_str!("sql/same.sql"), plan)?;
+        let ours = ours(&store, plan).await?;
+        let floor_bare = pgbench(cluster, include_str!("sql/bare.sql"), plan)?;
+        for (figure, floor) in [(&mut same, floor_same), (&mut bare, floor_bare)] {
+            figure.ours.push(ours);
+            figure.floor.push(floor);
+            figure.foreign_cpu.push(foreign);
+        }
+    }
+    check(cluster).await?;
+    store.close().await;
+    Ok(vec![same, bare])
+}
+
+fn figure(name: &'static str, must: f64, aim: f64) -> Figure {
+    Figure { name, ours: vec![], floor: vec![], must, aim, foreign_cpu: vec![] }
+}
+
+fn row(number: usize) -> AllocationId {
+    AllocationId(Uuid::from_u128(
+        0x0000_0000_0000_7000_8000_0000_0000_0000 + decimal_as_hex(number),
+    ))
+}
+
+/// `pgbench` writes the row's number as digits of the identifier, so we read it that way too.
+fn decimal_as_hex(mut number: usize) -> u128 {
+    let (mut hex, mut place) = (0, 0);
+    while number > 0 {
+        hex |= ((number % 10) as u128) << place;
+        number /= 10;
+        place += 4;
+    }
+    hex
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench makes its own identities")]
+fn new_id() -> Uuid {
+    Uuid::now_v7()
+}
+
+fn worker() -> Actor {
+    Actor::new(Source::Worker, "bench")
+}
+
+async fn prepare(cluster: &Cluster) -> anyhow::Result<Store> {
+    let mut admin = PgConnection::connect(&cluster.url("postgres")).await?;
+    for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+        let query = format!("SHOW {setting}");
+        let value: String =
+            sqlx::query(sqlx::AssertSqlSafe(query)).fetch_one(&mut admin).await?.get(0);
+        ensure!(value == "on", "{setting} is {value}: these figures would mean nothing");
+    }
+    sqlx::query("CREATE DATABASE bench").execute(&mut admin).await?;
+    admin.close().await?;
+    Store::migrate(&cluster.url(DATABASE)).await?;
+    let options = Options { connections_max: u32::try_from(CLIENTS)? };
+    let store = Store::open(&cluster.url(DATABASE), options).await?;
+    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+        let mut tx = store.begin().await?;
+        for number in chunk {
+            activate(&mut tx, row(*number)).await?;
+        }
+        tx.commit().await?;
+    }
+    let mut connection = PgConnection::connect(&cluster.url(DATABASE)).await?;
+    for statement in [
+        "CREATE TABLE bare_allocations (LIKE allocations INCLUDING ALL)",
+        "CREATE TABLE bare_log (LIKE lifecycle_log INCLUDING ALL)",
+        "CREATE TABLE bare_outbox (LIKE outbox_events INCLUDING ALL)",
+        "INSERT INTO bare_allocations SELECT * FROM allocations",
+        "INSERT INTO bare_log SELECT * FROM lifecycle_log",
+        "VACUUM ANALYZE",
+    ] {
+        sqlx::query(statement).execute(&mut connection).await?;
+    }
+    Ok(store)
+}
+
+async fn activate(tx: &mut store::Tx, id: AllocationId) -> anyhow::Result<()> {
+    let provision = OperationId(new_id());
+    let allocation = allocations::NewAllocation {
+        id,
+        project_id: new_id(),
+        member_of: None,
+        provision,
+        sku: "bench".to_owned(),
+        gpus: 1,
+    };
+    allocations::insert(tx, &allocation, Birth::new(EventId(new_id()), worker())).await?;
+    for event in [Event::ProvisionStarted, Event::ProvisionSucceeded] {
+        let report = Report::new(event, EventId(new_id()), worker()).about(provision);
+        allocations::report(tx, id, &report).await?.require()?;
+    }
+    Ok(())
+}
+
+/// Sixteen tasks, each with rows of its own, restart them over and over. Only what was applied and committed counts.
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+async fn ours(store: &Store, plan: Plan) -> anyhow::Result<f64> {
+    let began = Instant::now();
+    let until = began + plan.round;
+    let mut tasks = JoinSet::new();
+    for client in 0..CLIENTS {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut done = 0_u64;
+            let mut number = client;
+            while Instant::now() < until {
+                done += u64::from(transition(&store, row(number), done).await?);
+                number = (number + CLIENTS * 37) % ROWS;
+            }
+            anyhow::Ok(done)
+        });
+    }
+    let mut done = 0;
+    while let Some(task) = tasks.join_next().await {
+        done += task??;
+    }
+    Ok(done as f64 / began.elapsed().as_secs_f64())
+}
+
+/// One transition in a transaction of its own: a task goes round its rows, and every second time it is at a row the
+/// restart that it asked for the time before is reported as done.
+async fn transition(store: &Store, id: AllocationId, done: u64) -> anyhow::Result<bool> {
+    let operation = OperationId(id.uuid());
+    let asks = (done / (ROWS / CLIENTS) as u64).is_multiple_of(2);
+    let (event, actor) = if asks {
+        (Event::RestartRequested, Actor::new(Source::User, "bench"))
+    } else {
+        (Event::RestartCompleted, worker())
+    };
+    let report = Report::new(event, EventId(new_id()), actor).about(operation);
+    let mut tx = store.begin().await?;
+    let outcome = allocations::report(&mut tx, id, &report).await?;
+    tx.commit().await?;
+    Ok(outcome.is_applied())
+}
+
+fn pgbench(cluster: &Cluster, script: &str, plan: Plan) -> anyhow::Result<f64> {
+    let file = std::env::temp_dir().join(format!("berth-bench-{}.sql", std::process::id()));
+    std::fs::write(&file, script)?;
+    let output = Command::new(cluster.binaries.join("pgbench"))
+        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=berth"])
+        .arg(format!("--client={CLIENTS}"))
+        .arg(format!("--time={}", plan.round.as_secs()))
+        .arg(format!("--define=rows={ROWS}"))
+        .arg(format!("--define=clients={CLIENTS}"))
+        .arg("--host")
+        .arg(cluster.socket_directory())
+        .arg("--file")
+        .arg(&file)
+        .arg(DATABASE)
+        .output()
+        .context("could not run pgbench")?;
+    let _ = std::fs::remove_file(Path::new(&file));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let rate =
+        said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    match rate {
+        Some(rate) if output.status.success() && !complained.contains("ERROR") => Ok(rate),
+        _ => bail!("pgbench failed: {said}{complained}"),
+    }
+}
+
+/// After the run the books must balance: every row stands where its log says.
+async fn check(cluster: &Cluster) -> anyhow::Result<()> {
+    let mut connection = PgConnection::connect(&cluster.url(DATABASE)).await?;
+    let astray: i64 = sqlx::query(
+        "SELECT count(*)
+           FROM allocations
+          WHERE NOT EXISTS (
+                SELECT 1 FROM lifecycle_log
+                 WHERE entity_id = allocations.id AND seq = allocations.seq AND to_status = allocations.status)
+             OR seq <> (SELECT count(*) FROM lifecycle_log WHERE entity_id = allocations.id)",
+    )
+    .fetch_one(&mut connection)
+    .await?
+    .get(0);
+    ensure!(astray == 0, "{astray} allocations do not stand where their log says");
+    Ok(())
+}

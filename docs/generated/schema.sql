@@ -211,8 +211,6 @@ CREATE TABLE usage_records (
 
 CREATE INDEX allocations_group ON public.allocations USING btree (group_id) WHERE (group_id IS NOT NULL);
 
-CREATE INDEX allocations_status ON public.allocations USING btree (status, status_at);
-
 CREATE INDEX claims_allocation ON public.claims USING btree (allocation_id);
 
 CREATE UNIQUE INDEX claims_live_node ON public.claims USING btree (node_id) WHERE ((slot_id IS NULL) AND (status <> 'freed'::text));

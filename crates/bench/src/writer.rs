@@ -20,6 +20,7 @@ use crate::Plan;
 use crate::machine::{Figure, foreign_cpu};
 
 const CLIENTS: usize = 16;
+/// How many allocations each side has: the first are for `pgbench`, the others for us.
 const ROWS: usize = 8_000;
 const DATABASE: &str = "bench";
 
@@ -28,10 +29,11 @@ pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec
     let store = prepare(cluster).await?;
     let mut same = figure("writer.apply_vs_same_sql", 0.6, 0.8);
     let mut bare = figure("writer.apply_vs_same_sql_without_triggers", 0.5, 0.8);
+    let mut clients = vec![vec![false; ROWS / CLIENTS]; CLIENTS];
     for _ in 0..plan.rounds {
         let foreign = foreign_cpu().await;
         let floor_same = pgbench(cluster, include_str!("sql/same.sql"), plan)?;
-        let ours = ours(&store, plan).await?;
+        let ours = ours(&store, plan, &mut clients).await?;
         let floor_bare = pgbench(cluster, include_str!("sql/bare.sql"), plan)?;
         for (figure, floor) in [(&mut same, floor_same), (&mut bare, floor_bare)] {
             figure.ours.push(ours);
@@ -87,7 +89,7 @@ async fn prepare(cluster: &Cluster) -> anyhow::Result<Store> {
     Store::migrate(&cluster.url(DATABASE)).await?;
     let options = Options { connections_max: u32::try_from(CLIENTS)? };
     let store = Store::open(&cluster.url(DATABASE), options).await?;
-    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+    for chunk in (0..2 * ROWS).collect::<Vec<_>>().chunks(500) {
         let mut tx = store.begin().await?;
         for number in chunk {
             activate(&mut tx, row(*number)).await?;
@@ -126,42 +128,47 @@ async fn activate(tx: &mut store::Tx, id: AllocationId) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What one client knows of its rows: whether each is being restarted. It lasts from round to round.
+type Restarting = Vec<bool>;
+
 /// Sixteen tasks, each with rows of its own, restart them over and over. Only what was applied and committed counts.
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
-async fn ours(store: &Store, plan: Plan) -> anyhow::Result<f64> {
+async fn ours(store: &Store, plan: Plan, clients: &mut Vec<Restarting>) -> anyhow::Result<f64> {
     let began = Instant::now();
     let until = began + plan.round;
     let mut tasks = JoinSet::new();
-    for client in 0..CLIENTS {
+    for (client, mut rows) in clients.drain(..).enumerate() {
         let store = store.clone();
         tasks.spawn(async move {
-            let mut done = 0_u64;
-            let mut number = client;
+            let (mut done, mut place) = (0_u64, 0);
             while Instant::now() < until {
-                done += u64::from(transition(&store, row(number), done).await?);
-                number = (number + CLIENTS * 37) % ROWS;
+                place = (place + 37) % rows.len();
+                let id = row(ROWS + place * CLIENTS + client);
+                ensure!(transition(&store, id, rows[place]).await?, "{id} did not move");
+                rows[place] = !rows[place];
+                done += 1;
             }
-            anyhow::Ok(done)
+            Ok((client, rows, done))
         });
     }
-    let mut done = 0;
+    let mut ended = Vec::new();
     while let Some(task) = tasks.join_next().await {
-        done += task??;
+        ended.push(task??);
     }
+    ended.sort_by_key(|(client, _, _)| *client);
+    let done: u64 = ended.iter().map(|(_, _, done)| done).sum();
+    clients.extend(ended.into_iter().map(|(_, rows, _)| rows));
     Ok(done as f64 / began.elapsed().as_secs_f64())
 }
 
-/// One transition in a transaction of its own: a task goes round its rows, and every second time it is at a row the
-/// restart that it asked for the time before is reported as done.
-async fn transition(store: &Store, id: AllocationId, done: u64) -> anyhow::Result<bool> {
-    let operation = OperationId(id.uuid());
-    let asks = (done / (ROWS / CLIENTS) as u64).is_multiple_of(2);
-    let (event, actor) = if asks {
-        (Event::RestartRequested, Actor::new(Source::User, "bench"))
-    } else {
+/// One transition in a transaction of its own: a restart is asked for, or the one under way is done.
+async fn transition(store: &Store, id: AllocationId, restarting: bool) -> anyhow::Result<bool> {
+    let (event, actor) = if restarting {
         (Event::RestartCompleted, worker())
+    } else {
+        (Event::RestartRequested, Actor::new(Source::User, "bench"))
     };
-    let report = Report::new(event, EventId(new_id()), actor).about(operation);
+    let report = Report::new(event, EventId(new_id()), actor).about(OperationId(id.uuid()));
     let mut tx = store.begin().await?;
     let outcome = allocations::report(&mut tx, id, &report).await?;
     tx.commit().await?;

@@ -53,7 +53,6 @@ CREATE TABLE allocations (
 ) WITH (fillfactor = 80);
 
 CREATE INDEX allocations_group ON allocations (group_id) WHERE group_id IS NOT NULL;
-CREATE INDEX allocations_status ON allocations (status, status_at);
 
 -- slot_id is null for a claim on the whole node.
 CREATE TABLE claims (

@@ -9,6 +9,7 @@ mod derived;
 mod enforce;
 mod freeing;
 mod observed;
+mod plans;
 mod races;
 mod sessions;
 mod walks;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lifecycle::Table;
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::stored::tables;
@@ -79,9 +80,17 @@ fn definition(pattern: &str, machine: &Table, table: &str) -> String {
     pattern.replace("{table}", table).replace("{machine}", machine.name)
 }
 
-/// Puts the function and triggers of every machine into the database, replacing what is there.
+/// Puts the function and triggers of every machine into the database, replacing what is there. Where it is all there
+/// already it touches nothing: replacing a trigger keeps everybody else from writing.
 pub(crate) async fn install(store: &Store) -> Result<(), Error> {
     let mut tx = store.begin().await?;
+    // Several processes may start at once; the second finds the work of the first.
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtext('berth lifecycle triggers'))")
+        .execute(tx.connection())
+        .await?;
+    if wrong(tx.connection()).await?.is_empty() {
+        return tx.commit().await;
+    }
     for (machine, table) in tables() {
         let mut statements = vec![format!(
             "CREATE OR REPLACE FUNCTION enforce_{}() RETURNS trigger LANGUAGE plpgsql AS $body${}$body$",
@@ -107,24 +116,41 @@ pub(crate) async fn install(store: &Store) -> Result<(), Error> {
 
 /// Compares what the database enforces with the tables of this binary.
 pub(crate) async fn verify(store: &Store) -> Result<(), Error> {
-    let functions =
-        named(store, "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'")
-            .await?;
+    let mut tx = store.begin().await?;
+    let wrong = wrong(tx.connection()).await?;
+    // There, waiting for a lock that nobody wrote under raises nothing, and a guard then reads what was true before.
+    let show = sqlx::query("SHOW default_transaction_isolation").fetch_one(tx.connection()).await?;
+    let isolation: String = show.try_get(0)?;
+    tx.commit().await?;
+    if !wrong.is_empty() {
+        return Err(Error::NotEnforced(wrong));
+    }
+    if isolation == "repeatable read" { Err(Error::Isolation) } else { Ok(()) }
+}
+
+/// What is not as the tables of this binary have it.
+async fn wrong(connection: &mut PgConnection) -> Result<Vec<String>, Error> {
+    let functions = named(
+        connection,
+        "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'",
+    )
+    .await?;
     // A trigger that is disabled, or enabled only for replicas, enforces nothing.
     let triggers = named(
-        store,
+        connection,
         "SELECT tgrelid::regclass || '.' || tgname, tgenabled::text
            FROM pg_trigger
           WHERE NOT tgisinternal",
     )
     .await?;
     let defaults = named(
-        store,
+        connection,
         "SELECT table_name::text, column_default::text
            FROM information_schema.columns
           WHERE table_schema = current_schema() AND column_name = 'status' AND column_default IS NOT NULL",
     )
     .await?;
+    let works = |name: String| matches!(triggers.get(&name).map(String::as_str), Some("O" | "A"));
     let mut wrong = Vec::new();
     for (machine, table) in tables() {
         let name = machine.name;
@@ -136,30 +162,23 @@ pub(crate) async fn verify(store: &Store) -> Result<(), Error> {
             wrong.push(format!("a new row of {table} is not born in {initial}"));
         }
         for (trigger, _) in TRIGGERS.iter().chain(RECORD_TRIGGERS) {
-            let state = triggers.get(&format!("{table}.{trigger}")).map(String::as_str);
-            if !matches!(state, Some("O" | "A")) {
+            if !works(format!("{table}.{trigger}")) {
                 wrong.push(format!("trigger {trigger} of {table} is missing or disabled"));
             }
         }
     }
     for table in ["lifecycle_log", "lifecycle_refusals"] {
-        if !matches!(
-            triggers.get(&format!("{table}.append_only")).map(String::as_str),
-            Some("O" | "A")
-        ) {
+        if !works(format!("{table}.append_only")) {
             wrong.push(format!("{table} is not append-only"));
         }
     }
-    // There, waiting for a lock that nobody wrote under raises nothing, and a guard then reads what was true before.
-    let isolation =
-        sqlx::query("SHOW default_transaction_isolation").fetch_one(store.pool()).await?;
-    if isolation.try_get::<&str, _>(0)? == "repeatable read" {
-        return Err(Error::Isolation);
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(Error::NotEnforced(wrong)) }
+    Ok(wrong)
 }
 
-async fn named(store: &Store, query: &'static str) -> Result<BTreeMap<String, String>, Error> {
-    let rows = sqlx::query(query).fetch_all(store.pool()).await?;
+async fn named(
+    connection: &mut PgConnection,
+    query: &'static str,
+) -> Result<BTreeMap<String, String>, Error> {
+    let rows = sqlx::query(query).fetch_all(connection).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -185,3 +185,103 @@ pub(crate) fn bind<'q>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lifecycle::{Check, Column, Facts, Kind, Test, Value};
+    use sqlx::{AssertSqlSafe, Row as _};
+
+    use super::{bind, condition, parameter};
+
+    const COLUMNS: [Column; 7] = [
+        Column::new("yes", Kind::Bool),
+        Column::new("low", Kind::Int),
+        Column::new("high", Kind::Int),
+        Column::new("id", Kind::Id),
+        Column::new("text", Kind::Text),
+        Column::new("at", Kind::Time),
+        Column::new("other_at", Kind::Time),
+    ];
+
+    fn values(kind: Kind) -> Vec<Value> {
+        let some = match kind {
+            Kind::Bool => vec![Value::Bool(true), Value::Bool(false)],
+            Kind::Int => vec![Value::Int(0), Value::Int(1), Value::Int(i64::MAX)],
+            Kind::Id => vec![Value::Id(0), Value::Id(7), Value::Id(u128::MAX)],
+            Kind::Text => vec![Value::Text("".into()), Value::Text("it's".into())],
+            Kind::Time => vec![Value::Time(0), Value::Time(1_763_236_800_123_457)],
+        };
+        [vec![Value::Null], some].concat()
+    }
+
+    fn checks() -> Vec<Check> {
+        let mut tests = vec![
+            Test::True(COLUMNS[0]),
+            Test::NotTrue(COLUMNS[0]),
+            Test::Below(COLUMNS[1], COLUMNS[2]),
+            Test::Below(COLUMNS[2], COLUMNS[1]),
+        ];
+        for column in COLUMNS {
+            tests.extend([Test::Null(column), Test::Present(column), Test::Same(column, column)]);
+        }
+        tests.into_iter().map(|test| Check::new("a check", test)).collect()
+    }
+
+    /// One declaration of a check is evaluated in Rust and in SQL; they must never disagree, or a row that was judged one
+    /// way would be written the other way.
+    #[tokio::test]
+    async fn a_check_means_the_same_in_rust_and_in_sql() {
+        let database = testkit::Database::new().await;
+        let mut compared = 0;
+        for check in checks() {
+            for ours in &COLUMNS.map(|column| values(column.kind)).concat() {
+                for theirs in &COLUMNS.map(|column| values(column.kind)).concat() {
+                    let fits = |column: &Column, value: &Value| values(column.kind).contains(value);
+                    let columns = check.columns();
+                    let last = columns[columns.len() - 1];
+                    if !fits(&columns[0], ours) || !fits(&last, theirs) {
+                        continue;
+                    }
+                    compared += 1;
+                    assert_same(&database, check, (ours, theirs)).await;
+                }
+            }
+        }
+        assert!(compared > 200, "only {compared} rows were compared");
+        database.remove().await;
+    }
+
+    async fn assert_same(
+        database: &testkit::Database,
+        check: Check,
+        (ours, theirs): (&Value, &Value),
+    ) {
+        let columns = check.columns();
+        let mut row = Facts::NONE.with(columns[0], ours.clone());
+        let mut payload = Facts::NONE;
+        match check.field() {
+            Some(field) => payload.set(field, theirs.clone()),
+            None => row.set(columns[columns.len() - 1], theirs.clone()),
+        }
+        let mut bound = Vec::new();
+        let table: Vec<String> = COLUMNS
+            .iter()
+            .map(|column| {
+                bound.push((column.kind, row.get(*column).clone()));
+                format!("{} AS {}", parameter(*column, bound.len()), column.name)
+            })
+            .collect();
+        let mut take = || COLUMNS.len() + 1;
+        let sql = condition(&check, &mut take);
+        bound.extend(check.field().map(|field| (field.kind, payload.get(field).clone())));
+        let query = format!("SELECT {sql}, NOT ({sql}) FROM (SELECT {}) AS row", table.join(", "));
+        let mut query = sqlx::query(AssertSqlSafe(query));
+        for value in bound {
+            query = bind(query, value);
+        }
+        let answer = query.fetch_one(&database.sql).await.unwrap();
+        let holds = check.holds(&row, &payload);
+        let answers: (Option<bool>, Option<bool>) = (answer.get(0), answer.get(1));
+        assert_eq!(answers, (Some(holds), Some(!holds)), "{check:?} on {row:?} with {payload:?}");
+    }
+}

@@ -185,6 +185,21 @@ async fn a_store_does_not_open_over_a_database_that_enforces_something_else() {
 }
 
 #[tokio::test]
+async fn processes_that_start_at_once_migrate_once() {
+    let database = Database::new().await;
+    let tampered = "ALTER TABLE claims DISABLE TRIGGER lifecycle_move";
+    sqlx::query(tampered).execute(&database.sql).await.expect("an owner may do this");
+    let url = database.url();
+    let starts =
+        [Store::migrate(&url), Store::migrate(&url), Store::migrate(&url), Store::migrate(&url)];
+    let [a, b, c, d] = starts;
+    let done = tokio::join!(a, b, c, d);
+    assert!(matches!(done, (Ok(()), Ok(()), Ok(()), Ok(()))), "{done:?}");
+    opened(&database).await.expect("it is as it was made");
+    database.remove().await;
+}
+
+#[tokio::test]
 async fn migrating_twice_changes_nothing() {
     let database = Database::new().await;
     let before = database.store.schema().await.expect("the schema can be read");

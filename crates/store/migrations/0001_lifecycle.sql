@@ -73,8 +73,10 @@ BEGIN
            AND seq = NEW.seq
            AND machine = TG_ARGV[0]
            AND to_status = NEW.status
+           -- At a birth there is no old row, and no status before.
+           AND from_status IS NOT DISTINCT FROM OLD.status
     ) THEN
-        RAISE EXCEPTION '% % moved to % (seq %) without a record in lifecycle_log',
+        RAISE EXCEPTION '% % moved to % (seq %) without its record in lifecycle_log',
             TG_ARGV[0], NEW.id, NEW.status, NEW.seq USING ERRCODE = 'BT003';
     END IF;
     RETURN NULL;

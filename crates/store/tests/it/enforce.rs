@@ -61,7 +61,40 @@ async fn a_move_without_its_log_record_is_rejected_at_commit() {
         let statement = forged(table, to);
         let (code, message) = refusal(&database, &statement, id).await;
         assert_eq!(code, "BT003", "{message}");
-        assert!(message.contains("without a record in lifecycle_log"), "{message}");
+        assert!(message.contains("without its record in lifecycle_log"), "{message}");
+    }
+    database.remove().await;
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "somebody with a terminal does not ask the store")]
+async fn a_record_that_tells_another_story_does_not_count() {
+    let database = Database::new().await;
+    let id = database.allocation().await.allocation.uuid();
+    for (from, to) in [("active", "provisioning"), ("requested", "releasing")] {
+        let mut tx = database.sql.begin().await.expect("a transaction begins");
+        let moved = forged("allocations", "provisioning");
+        sqlx::query(AssertSqlSafe(moved))
+            .bind(id)
+            .execute(&mut *tx)
+            .await
+            .expect("a move of the table");
+        sqlx::query(
+            "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, source, actor)
+             VALUES ('allocation', $1, 2, gen_random_uuid(), 'x', $2, $3, 'user', 'z')",
+        )
+        .bind(id)
+        .bind(from)
+        .bind(to)
+        .execute(&mut *tx)
+        .await
+        .expect("the log takes it");
+        let error = tx.commit().await.expect_err("it is not what happened");
+        assert_eq!(
+            error.as_database_error().and_then(|e| e.code()).as_deref(),
+            Some("BT003"),
+            "{error}"
+        );
     }
     database.remove().await;
 }

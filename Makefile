@@ -20,6 +20,7 @@ test: install-missing lint tidy ## everything that must hold: lints, tidy, all t
 lint:
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "rustfmt is not installed: formatting not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then cargo clippy --quiet --workspace --all-targets -- -D warnings; else echo "clippy is not installed: lints not checked"; fi
+	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check licenses bans sources; else echo "cargo-deny is not installed: licences and bans not checked"; fi
 
 tidy: ## what no compiler checks: direction of crates, the single writer, sizes, names

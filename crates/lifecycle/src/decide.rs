@@ -33,7 +33,7 @@ pub enum Verdict {
 /// fact. Guards are not judged here: they need other rows, and so a store.
 pub fn decide(table: &Table, status: usize, row: &Facts, said: &Said<'_>) -> Verdict {
     let event = &table.events[said.event];
-    if !event.reporters.is_empty() && !event.reporters.contains(&said.source) {
+    if !event.may_be_reported_by(said.source) {
         return Verdict::Refuse(Reason::Illegal(Why::Bug));
     }
     if let Some(check) = event.checks.iter().find(|check| !check.holds(row, said.payload)) {

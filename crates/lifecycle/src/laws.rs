@@ -42,12 +42,8 @@ fn is_observed(table: &Table, event: usize, status: usize) -> bool {
     table.notes[event][status].is_some_and(|note| note.observed)
 }
 
-fn may_report(event: &EventEntry, source: Source) -> bool {
-    event.reporters.is_empty() || event.reporters.contains(&source)
-}
-
 fn by_people(event: &EventEntry) -> bool {
-    may_report(event, Source::User) || may_report(event, Source::Operator)
+    event.may_be_reported_by(Source::User) || event.may_be_reported_by(Source::Operator)
 }
 
 struct Breaches<'t> {
@@ -121,7 +117,7 @@ impl Breaches<'_> {
 
     fn waits(&mut self, status: usize, owner: Source, seconds: u32) {
         let code = self.table.statuses[status].code;
-        let exits = |source| self.exits(status).any(|event| may_report(event, source));
+        let exits = |source| self.exits(status).any(|event| event.may_be_reported_by(source));
         let (owned, for_people) = (exits(owner), self.exits(status).any(by_people));
         if seconds == 0 {
             self.report("every wait has a deadline", code.to_owned());
@@ -141,7 +137,7 @@ impl Breaches<'_> {
     fn times_out(&mut self, status: usize, time_out: usize) {
         let event = &self.table.events[time_out];
         let leads = !self.table.cells[time_out][status].targets().is_empty();
-        if !leads || !may_report(event, Source::Timer) {
+        if !leads || !event.may_be_reported_by(Source::Timer) {
             let what = format!("{} does not end {}", event.code, self.table.statuses[status].code);
             self.report("every wait times out", what);
         }

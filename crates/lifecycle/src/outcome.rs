@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::code::Code;
-use crate::rule::Why;
+use crate::machine::Lawful;
+use crate::rule::{Source, Why};
 
 /// Why a report changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,11 +55,27 @@ pub struct Refusal<S> {
     pub status: Option<S>,
     /// Why.
     pub reason: Reason,
+    /// Who said it without being one of those who may.
+    pub stranger: Option<Source>,
+}
+
+impl<S: Code> Refusal<S> {
+    /// The refusal of what `source` says of a row in `status`.
+    pub fn new<M: Lawful<Status = S>>(
+        event: M::Event,
+        source: Source,
+        status: Option<S>,
+        reason: Reason,
+    ) -> Self {
+        let known = M::table().events[event.index()].may_be_reported_by(source);
+        let stranger = (!known && status.is_some()).then_some(source);
+        Self { machine: M::NAME, event: event.code(), status, reason, stranger }
+    }
 }
 
 impl<S: Code> fmt::Display for Refusal<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { machine, event, status, reason } = self;
+        let Refusal { machine, event, status, reason, stranger } = self;
         let place = status.map_or_else(String::new, |status| format!(" in status {status}"));
         match reason {
             Reason::NotFound => write!(f, "{event}: there is no such {machine}"),
@@ -68,9 +85,13 @@ impl<S: Code> fmt::Display for Refusal<S> {
             Reason::Illegal(Why::Late) => {
                 write!(f, "{event} comes too late for this {machine}{place}")
             }
-            Reason::Illegal(_) => {
-                write!(f, "{event} must not be reported of this {machine}{place}")
-            }
+            Reason::Illegal(_) => match stranger {
+                Some(source) => write!(
+                    f,
+                    "{event} may not be reported of this {machine} in the role of {source}"
+                ),
+                None => write!(f, "{event} must not be reported of this {machine}{place}"),
+            },
             Reason::Guard(guard) => {
                 write!(f, "{event} has to wait for this {machine}{place}: {guard} does not hold")
             }

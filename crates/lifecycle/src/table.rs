@@ -93,6 +93,13 @@ pub struct EventEntry {
     pub settles: bool,
 }
 
+impl EventEntry {
+    /// Whether somebody in this role may report it.
+    pub fn may_be_reported_by(&self, source: Source) -> bool {
+        self.reporters.is_empty() || self.reporters.contains(&source)
+    }
+}
+
 /// A whole machine, without types.
 #[derive(Clone, Debug)]
 pub struct Table {

@@ -251,7 +251,7 @@ fn refuse<M: Lawful, T: Store<M>>(
     status: Option<M::Status>,
     reason: Reason,
 ) -> Result<Outcome<M::Status>, T::Error> {
-    let refusal = Refusal { machine: M::NAME, event: report.event.code(), status, reason };
+    let refusal = Refusal::new::<M>(report.event, report.source, status, reason);
     store.refused(id, report.event_id, &refusal)?;
     Ok(Outcome::Refused(refusal))
 }

@@ -73,7 +73,7 @@ pub(crate) async fn write<M: Stored>(
     }
 }
 
-/// [`write`] for a caller that has read the row under its lock already, and found it or not.
+/// [`write()`] for a caller that has read the row under its lock already, and found it or not.
 pub(crate) async fn write_locked<M: Stored>(
     tx: &mut Tx,
     id: Uuid,
@@ -208,5 +208,5 @@ fn refusal<M: Stored>(
     status: Option<M::Status>,
     reason: Reason,
 ) -> Refusal<M::Status> {
-    Refusal { machine: M::NAME, event: report.event.code(), status, reason }
+    Refusal::new::<M>(report.event, report.actor.source, status, reason)
 }

@@ -198,7 +198,11 @@ async fn only_those_who_may_report_an_event_are_heard() {
     let by_user = report(Event::ReleaseAbandoned, Source::User);
     let outcome =
         database.in_transaction(async |tx| allocations::report(tx, id, &by_user).await).await;
-    assert_eq!(outcome.expect("it answers").reason(), Some(&Reason::Illegal(Why::Bug)));
+    let outcome = outcome.expect("it answers");
+    assert_eq!(outcome.reason(), Some(&Reason::Illegal(Why::Bug)));
+    let refusal = outcome.require().expect_err("it is not theirs to say");
+    let sentence = "release.abandoned may not be reported of this allocation in the role of user";
+    assert_eq!(refusal.to_string(), sentence);
     assert!(
         database.report(id, Event::ReleaseAbandoned, operation).await.landed_on(Status::Released)
     );

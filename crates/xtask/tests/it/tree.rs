@@ -28,7 +28,7 @@ fn a_finding_reads_as_path_line_rule_and_advice() {
 
 #[test]
 fn every_check_on_files_is_run() {
-    let source = "struct Info;\t\nfn set_status() {}\n#[ignore]\n#[test]\nfn test_a() {}\n// TODO\n// /root/a\n\
+    let source = "struct Info;\t\nfn set_status() {}\n#[ignore]\n#[test]\nfn test_a() {}\n// TODO\n// /home/ann/a\n\
                   const A: &str = \"SELECT now() FROM t\";\n// registry=http://mirror.example/\n";
     let files = [
         File::new("crates/control/src/a.rs", source.to_owned() + &"\n".repeat(500)),

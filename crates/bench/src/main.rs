@@ -38,6 +38,8 @@ fn main() -> ExitCode {
 
 fn run(plan: Plan) -> anyhow::Result<bool> {
     let directory = std::env::temp_dir().join(format!("berth-bench-{}", std::process::id()));
+    // What a killed run of the same number left is not ours to measure on.
+    let _ = std::fs::remove_dir_all(&directory);
     let cluster = Cluster::start(&directory, Durability::Full)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

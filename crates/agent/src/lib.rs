@@ -1,0 +1,1 @@
+//! What a node does when told: typed tasks, a journal, drivers.

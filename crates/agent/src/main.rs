@@ -1,0 +1,3 @@
+//! The agent of one node.
+
+fn main() {}

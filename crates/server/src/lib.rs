@@ -1,0 +1,1 @@
+//! The doors: HTTP, the node gateway, and which door leads to which story.

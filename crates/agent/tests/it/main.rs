@@ -1,0 +1,20 @@
+//! The agent as the control plane sees it: a gateway in memory on one side, a simulated machine on the other.
+//! Time is virtual wherever it plays a part, and nothing sleeps.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a step that can't be taken fails the test, and says which"
+)]
+
+mod crashes;
+mod fences;
+mod gateway;
+mod house;
+mod journal;
+mod outcomes;
+mod process;
+mod random;
+mod session;
+mod stubborn;
+mod tls;
+mod verify;

@@ -36,10 +36,48 @@ CREATE TABLE allocations (
     release_requested_at timestamp with time zone,
     reason text,
     ended_at timestamp with time zone,
+    name text,
+    owner_id uuid,
+    region text NOT NULL DEFAULT ''::text,
+    image text NOT NULL DEFAULT ''::text,
+    shape text NOT NULL DEFAULT 'gpu_slice'::text,
+    price_micros_per_gpu_second bigint NOT NULL DEFAULT 0,
+    currency text NOT NULL DEFAULT ''::text,
+    ssh_keys text[] NOT NULL DEFAULT '{}'::text[],
+    access jsonb,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT allocations_gpus_check CHECK ((gpus > 0)),
     CONSTRAINT allocations_group_id_fkey FOREIGN KEY (group_id) REFERENCES allocation_groups(id),
     CONSTRAINT allocations_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=80);
+
+CREATE TABLE api_tokens (
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    name text NOT NULL,
+    secret_hash bytea NOT NULL,
+    scopes text[] NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamp with time zone NOT NULL,
+    last_used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT api_tokens_pkey PRIMARY KEY (id),
+    CONSTRAINT api_tokens_secret_hash_key UNIQUE (secret_hash),
+    CONSTRAINT api_tokens_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
+);
+
+CREATE TABLE bus_deliveries (
+    consumer text NOT NULL,
+    event_id uuid NOT NULL,
+    entity_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    message jsonb NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    due_at timestamp with time zone NOT NULL,
+    reason text,
+    dead_at timestamp with time zone,
+    CONSTRAINT bus_deliveries_pkey PRIMARY KEY (consumer, event_id)
+);
 
 CREATE TABLE claims (
     id uuid NOT NULL,
@@ -57,6 +95,51 @@ CREATE TABLE claims (
     CONSTRAINT claims_pkey PRIMARY KEY (id),
     CONSTRAINT claims_slot_id_fkey FOREIGN KEY (slot_id) REFERENCES slots(id)
 ) WITH (fillfactor=80);
+
+CREATE TABLE consumed_events (
+    consumer text NOT NULL,
+    event_id uuid NOT NULL,
+    consumed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT consumed_events_pkey PRIMARY KEY (consumer, event_id)
+);
+
+CREATE TABLE idempotency_keys (
+    principal uuid NOT NULL,
+    route text NOT NULL,
+    key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    http_status smallint,
+    body jsonb,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT idempotency_keys_pkey PRIMARY KEY (principal, route, key)
+);
+
+CREATE TABLE images (
+    code text NOT NULL,
+    name text NOT NULL,
+    sha256 text NOT NULL,
+    CONSTRAINT images_pkey PRIMARY KEY (code)
+);
+
+CREATE TABLE installation_keys (
+    name text NOT NULL,
+    private bytea NOT NULL,
+    public text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT installation_keys_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE join_tokens (
+    id uuid NOT NULL,
+    node_id uuid NOT NULL,
+    secret_hash bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    CONSTRAINT join_tokens_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+    CONSTRAINT join_tokens_pkey PRIMARY KEY (id),
+    CONSTRAINT join_tokens_secret_hash_key UNIQUE (secret_hash)
+);
 
 CREATE TABLE lifecycle_log (
     machine text NOT NULL,
@@ -92,6 +175,43 @@ CREATE TABLE lifecycle_refusals (
     CONSTRAINT lifecycle_refusals_event PRIMARY KEY (entity_id, event_id, machine)
 );
 
+CREATE TABLE node_agents (
+    id uuid NOT NULL,
+    node_id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    revoked_at timestamp with time zone,
+    CONSTRAINT node_agents_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+    CONSTRAINT node_agents_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE node_certificates (
+    fingerprint bytea NOT NULL,
+    agent_id uuid NOT NULL,
+    not_after timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT node_certificates_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES node_agents(id),
+    CONSTRAINT node_certificates_pkey PRIMARY KEY (fingerprint)
+);
+
+CREATE TABLE node_images (
+    node_id uuid NOT NULL,
+    image text NOT NULL,
+    CONSTRAINT node_images_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+    CONSTRAINT node_images_pkey PRIMARY KEY (node_id, image)
+);
+
+CREATE TABLE node_task_events (
+    task_id uuid NOT NULL,
+    dispatch bigint NOT NULL,
+    seq integer NOT NULL,
+    phase text NOT NULL,
+    stands text NOT NULL,
+    at timestamp with time zone NOT NULL,
+    received_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT node_task_events_pkey PRIMARY KEY (task_id, dispatch, seq),
+    CONSTRAINT node_task_events_task_id_fkey FOREIGN KEY (task_id) REFERENCES node_tasks(id)
+);
+
 CREATE TABLE node_tasks (
     id uuid NOT NULL,
     status text NOT NULL DEFAULT 'queued'::text,
@@ -109,6 +229,14 @@ CREATE TABLE node_tasks (
     cleanup_complete boolean,
     reason text,
     ended_at timestamp with time zone,
+    params jsonb NOT NULL DEFAULT '{}'::jsonb,
+    run_id text,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    deadline_at timestamp with time zone,
+    lease_until timestamp with time zone,
+    envelope text,
+    signature text,
+    result jsonb,
     CONSTRAINT node_tasks_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
     CONSTRAINT node_tasks_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
     CONSTRAINT node_tasks_pkey PRIMARY KEY (id)
@@ -125,6 +253,12 @@ CREATE TABLE nodes (
     heartbeat_at timestamp with time zone,
     reason text,
     ended_at timestamp with time zone,
+    whole boolean NOT NULL DEFAULT false,
+    free_slots smallint NOT NULL DEFAULT 0,
+    free_numa_max smallint NOT NULL DEFAULT 0,
+    boot_id uuid,
+    agent_version text,
+    inventory jsonb,
     CONSTRAINT nodes_name_key UNIQUE (name),
     CONSTRAINT nodes_pkey PRIMARY KEY (id)
 );
@@ -138,6 +272,7 @@ CREATE TABLE outbox_events (
     payload jsonb NOT NULL,
     occurred_at timestamp with time zone NOT NULL,
     published_at timestamp with time zone,
+    position bigint NOT NULL,
     CONSTRAINT outbox_events_pkey PRIMARY KEY (id)
 );
 
@@ -158,6 +293,66 @@ CREATE TABLE payment_sessions (
     CONSTRAINT payment_sessions_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE project_members (
+    project_id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    role text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT project_members_pkey PRIMARY KEY (user_id, project_id),
+    CONSTRAINT project_members_project_id_fkey FOREIGN KEY (project_id) REFERENCES projects(id),
+    CONSTRAINT project_members_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'member'::text, 'admin'::text]))),
+    CONSTRAINT project_members_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
+);
+
+CREATE TABLE projects (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT projects_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE regions (
+    code text NOT NULL,
+    name text NOT NULL,
+    CONSTRAINT regions_pkey PRIMARY KEY (code)
+);
+
+CREATE TABLE release_receipts (
+    allocation_id uuid NOT NULL,
+    document text NOT NULL,
+    signature text NOT NULL,
+    public_key text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT release_receipts_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
+    CONSTRAINT release_receipts_pkey PRIMARY KEY (allocation_id)
+);
+
+CREATE TABLE sku_images (
+    sku text NOT NULL,
+    image text NOT NULL,
+    position smallint NOT NULL,
+    CONSTRAINT sku_images_image_fkey FOREIGN KEY (image) REFERENCES images(code),
+    CONSTRAINT sku_images_pkey PRIMARY KEY (sku, "position"),
+    CONSTRAINT sku_images_sku_fkey FOREIGN KEY (sku) REFERENCES skus(code),
+    CONSTRAINT sku_images_sku_image_key UNIQUE (sku, image)
+);
+
+CREATE TABLE skus (
+    code text NOT NULL,
+    name text NOT NULL,
+    shape text NOT NULL,
+    gpu_model text NOT NULL,
+    gpus_allowed smallint[] NOT NULL,
+    price_micros_per_gpu_second bigint NOT NULL,
+    currency text NOT NULL,
+    provision_timeout_seconds integer NOT NULL DEFAULT 600,
+    CONSTRAINT skus_gpus_allowed_check CHECK ((cardinality(gpus_allowed) > 0)),
+    CONSTRAINT skus_pkey PRIMARY KEY (code),
+    CONSTRAINT skus_price_micros_per_gpu_second_check CHECK ((price_micros_per_gpu_second >= 0)),
+    CONSTRAINT skus_provision_timeout_seconds_check CHECK ((provision_timeout_seconds > 0)),
+    CONSTRAINT skus_shape_check CHECK ((shape = ANY (ARRAY['baremetal'::text, 'gpu_slice'::text])))
+);
+
 CREATE TABLE slots (
     id uuid NOT NULL,
     node_id uuid NOT NULL,
@@ -166,6 +361,19 @@ CREATE TABLE slots (
     CONSTRAINT slots_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
     CONSTRAINT slots_node_id_slot_index_key UNIQUE (node_id, slot_index),
     CONSTRAINT slots_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ssh_keys (
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    name text NOT NULL,
+    public_key text NOT NULL,
+    algorithm text NOT NULL,
+    fingerprint text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT ssh_keys_pkey PRIMARY KEY (id),
+    CONSTRAINT ssh_keys_user_id_fingerprint_key UNIQUE (user_id, fingerprint),
+    CONSTRAINT ssh_keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
 );
 
 CREATE TABLE storage_attachments (
@@ -209,7 +417,47 @@ CREATE TABLE usage_records (
     CONSTRAINT usage_records_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE users (
+    id uuid NOT NULL,
+    email text NOT NULL,
+    name text NOT NULL,
+    password_hash text,
+    operator boolean NOT NULL DEFAULT false,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    disabled_at timestamp with time zone,
+    CONSTRAINT users_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE workflow_runs (
+    id text NOT NULL,
+    workflow text NOT NULL,
+    entity_id uuid NOT NULL,
+    state jsonb NOT NULL,
+    pending jsonb NOT NULL DEFAULT '[]'::jsonb,
+    wake_at timestamp with time zone,
+    waits_for text,
+    lease_until timestamp with time zone,
+    lease bigint NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    reason text,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    done_at timestamp with time zone,
+    CONSTRAINT workflow_runs_pkey PRIMARY KEY (id)
+);
+
 CREATE INDEX allocations_group ON public.allocations USING btree (group_id) WHERE (group_id IS NOT NULL);
+
+CREATE INDEX allocations_project ON public.allocations USING btree (project_id, id);
+
+CREATE INDEX allocations_waiting ON public.allocations USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
+
+CREATE INDEX api_tokens_user ON public.api_tokens USING btree (user_id, id);
+
+CREATE INDEX bus_deliveries_dead ON public.bus_deliveries USING btree (dead_at, event_id, consumer) WHERE (dead_at IS NOT NULL);
+
+CREATE INDEX bus_deliveries_due ON public.bus_deliveries USING btree (consumer, due_at, event_id) WHERE (dead_at IS NULL);
+
+CREATE INDEX bus_deliveries_entity ON public.bus_deliveries USING btree (consumer, entity_id, seq, event_id) WHERE (dead_at IS NULL);
 
 CREATE INDEX claims_allocation ON public.claims USING btree (allocation_id);
 
@@ -219,15 +467,109 @@ CREATE INDEX claims_live_on_node ON public.claims USING btree (node_id) WHERE (s
 
 CREATE UNIQUE INDEX claims_live_slot ON public.claims USING btree (slot_id) WHERE ((slot_id IS NOT NULL) AND (status <> 'freed'::text));
 
+CREATE INDEX consumed_events_age ON public.consumed_events USING btree (consumed_at);
+
+CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (created_at);
+
+CREATE INDEX join_tokens_unused ON public.join_tokens USING btree (node_id) WHERE (used_at IS NULL);
+
+CREATE UNIQUE INDEX node_agents_live ON public.node_agents USING btree (node_id) WHERE (revoked_at IS NULL);
+
+CREATE INDEX node_agents_revoked ON public.node_agents USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
+
+CREATE INDEX node_certificates_agent ON public.node_certificates USING btree (agent_id, not_after);
+
 CREATE INDEX node_tasks_allocation ON public.node_tasks USING btree (allocation_id) WHERE (allocation_id IS NOT NULL);
+
+CREATE INDEX node_tasks_deadline ON public.node_tasks USING btree (deadline_at) WHERE (status = ANY (ARRAY['queued'::text, 'dispatched'::text]));
+
+CREATE INDEX node_tasks_lease ON public.node_tasks USING btree (lease_until) WHERE (status = 'dispatched'::text);
 
 CREATE INDEX node_tasks_queued ON public.node_tasks USING btree (node_id, id) WHERE (status = 'queued'::text);
 
-CREATE INDEX outbox_events_unpublished ON public.outbox_events USING btree (id) WHERE (published_at IS NULL);
+CREATE INDEX node_tasks_succeeded ON public.node_tasks USING btree (kind, ended_at) WHERE (status = 'succeeded'::text);
+
+CREATE INDEX nodes_free ON public.nodes USING btree (sku, region, free_slots, free_numa_max, id) WHERE ((status = 'ready'::text) AND (free_slots > 0));
+
+CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (status = 'ready'::text);
+
+CREATE INDEX outbox_events_unpublished ON public.outbox_events USING btree ("position") WHERE (published_at IS NULL);
+
+CREATE INDEX project_members_project ON public.project_members USING btree (project_id, user_id);
 
 CREATE UNIQUE INDEX terminal_sessions_live ON public.terminal_sessions USING btree (allocation_id) WHERE (status <> ALL (ARRAY['closed'::text, 'error'::text]));
 
 CREATE UNIQUE INDEX usage_records_open ON public.usage_records USING btree (allocation_id) WHERE (status = 'open'::text);
+
+CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
+
+CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHERE (done_at IS NULL);
+
+CREATE INDEX workflow_runs_entity ON public.workflow_runs USING btree (entity_id) WHERE (done_at IS NULL);
+
+CREATE OR REPLACE FUNCTION public.count_free(of_node uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM 1 FROM nodes WHERE id = of_node FOR NO KEY UPDATE;
+    WITH claimed AS (
+        SELECT slot_id FROM claims WHERE node_id = of_node AND status <> 'freed'
+    ), free AS (
+        SELECT slots.numa_node, count(*) AS slots
+          FROM slots
+         WHERE slots.node_id = of_node
+           AND NOT EXISTS (SELECT 1 FROM claimed WHERE claimed.slot_id IS NULL OR claimed.slot_id = slots.id)
+         GROUP BY slots.numa_node
+    ), counted AS (
+        SELECT NOT EXISTS (SELECT 1 FROM claimed) AS untouched,
+               coalesce((SELECT sum(slots) FROM free), 0) AS in_all,
+               coalesce((SELECT max(slots) FROM free), 0) AS on_one
+    )
+    UPDATE nodes
+       SET free_slots = CASE WHEN whole THEN untouched::int ELSE in_all END,
+           free_numa_max = CASE WHEN whole THEN untouched::int ELSE on_one END
+      FROM counted
+     WHERE nodes.id = of_node;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.count_free_of_moved_claims()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM count_free(node_id)
+       FROM (
+            SELECT DISTINCT changed.node_id
+              FROM changed
+              JOIN former ON former.id = changed.id
+             WHERE (changed.status = 'freed') <> (former.status = 'freed')
+             ORDER BY changed.node_id
+       ) AS touched;
+    RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.count_free_of_new_claims()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
+    RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.count_free_of_new_slots()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
+    RETURN NULL;
+END;
+$function$;
 
 CREATE OR REPLACE FUNCTION public.enforce_allocation()
  RETURNS trigger
@@ -525,6 +867,77 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.pick_node(in_region text, of_sku text, with_image text, wanted smallint)
+ RETURNS uuid
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    most      smallint;
+    found_id  uuid;
+    candidate uuid;
+BEGIN
+    SELECT free_slots INTO most
+      FROM nodes
+     WHERE sku = of_sku AND region = in_region AND status = 'ready' AND free_slots > 0
+     ORDER BY free_slots DESC
+     LIMIT 1;
+    IF most IS NULL OR most < wanted THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        FOR free IN wanted..most LOOP
+            SELECT id INTO found_id
+              FROM nodes
+             WHERE sku = of_sku AND region = in_region AND status = 'ready' AND free_slots > 0
+               AND free_slots = free AND free_numa_max >= wanted
+               AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id AND image = with_image)
+             ORDER BY free_numa_max, id
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED;
+            IF found_id IS NOT NULL THEN
+                RETURN found_id;
+            END IF;
+        END LOOP;
+        FOR free IN wanted..most LOOP
+            SELECT id INTO found_id
+              FROM nodes
+             WHERE sku = of_sku AND region = in_region AND status = 'ready' AND free_slots > 0
+               AND free_slots = free AND free_numa_max < wanted
+               AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id AND image = with_image)
+             ORDER BY free_numa_max DESC, id
+             LIMIT 1
+               FOR NO KEY UPDATE SKIP LOCKED;
+            IF found_id IS NOT NULL THEN
+                RETURN found_id;
+            END IF;
+        END LOOP;
+        RAISE EXCEPTION 'nothing was found' USING ERRCODE = 'BT010';
+    EXCEPTION WHEN SQLSTATE 'BT010' THEN
+        NULL;
+    END;
+    FOR candidate IN
+        SELECT id
+          FROM nodes
+         WHERE sku = of_sku AND region = in_region AND status = 'ready' AND free_slots > 0
+           AND free_slots >= wanted
+           AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id AND image = with_image)
+         ORDER BY free_slots, free_numa_max, id
+    LOOP
+        BEGIN
+            PERFORM 1 FROM nodes WHERE id = candidate FOR NO KEY UPDATE;
+            SELECT id INTO found_id FROM nodes WHERE id = candidate AND status = 'ready' AND free_slots >= wanted;
+            IF found_id IS NOT NULL THEN
+                RETURN found_id;
+            END IF;
+            RAISE EXCEPTION 'somebody else took it' USING ERRCODE = 'BT010';
+        EXCEPTION WHEN SQLSTATE 'BT010' THEN
+            NULL;
+        END;
+    END LOOP;
+    RETURN NULL;
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.reject_change()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -586,6 +999,10 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW W
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
 
+CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved_claims();
+
+CREATE TRIGGER count_free_of_new AFTER INSERT ON public.claims REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_claims();
+
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.claims FOR EACH ROW EXECUTE FUNCTION enforce_claim();
 
 CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.claims DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('claim');
@@ -599,6 +1016,8 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.claims DE
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_log FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.node_task_events FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION enforce_node_task();
 
@@ -629,6 +1048,10 @@ CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.payment_session
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.payment_sessions FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_payment_session();
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.payment_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('payment_session');
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.release_receipts FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER count_free_of_new AFTER INSERT ON public.slots REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_slots();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.storage_attachments FOR EACH ROW EXECUTE FUNCTION enforce_storage_attachment();
 

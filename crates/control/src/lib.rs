@@ -1,1 +1,58 @@
-//! What follows from what: the stories, each a few short transactions.
+//! What follows from what: the stories. A file is a story, top to bottom in order of time; each of its steps is a few
+//! short transactions, and none of them waits for anything but the database.
+//!
+//! People come in through `server`; facts come in through [`doors`]: the tables of subscriptions, workflows and timers.
+
+pub mod account;
+pub mod allocation;
+mod assembly;
+pub mod caller;
+pub mod catalogue;
+pub mod documents;
+pub mod doors;
+mod error;
+pub mod idempotency;
+pub mod ids;
+pub mod keys;
+pub mod node;
+pub mod operations;
+pub mod page;
+pub mod policies;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use spine::workflow::Workflows;
+use spine::{Clock, Wake};
+use store::Store;
+
+pub use assembly::{Assembled, assemble};
+pub use caller::Caller;
+pub use error::Error;
+use keys::Keys;
+use policies::Policies;
+
+/// What every story stands on. Clones share it.
+#[derive(Clone)]
+pub struct Ctx {
+    /// Where truth rests.
+    pub store: Store,
+    /// What time it is.
+    pub clock: Clock,
+    /// Who waits for what.
+    pub wake: Wake,
+    /// The engine that runs workflows.
+    pub workflows: Arc<dyn Workflows>,
+    /// The keys of the installation.
+    pub keys: Arc<Keys>,
+    /// What operators may turn.
+    pub policies: Policies,
+}
+
+impl Ctx {
+    /// What time it will be after so many seconds.
+    pub fn after_seconds(&self, seconds: u32) -> Timestamp {
+        self.clock.after(Duration::from_secs(u64::from(seconds)))
+    }
+}

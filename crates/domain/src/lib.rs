@@ -3,7 +3,11 @@
 //! - [`machines`]: every lifecycle as a table, one file each, and the one list of them all.
 //! - [`derived`]: statuses that are computed from other facts and never chosen.
 //! - [`ids`]: typed identifiers.
+//! - [`placement`]: which slots of a node a request gets.
+//! - [`policy`]: who may do what.
 
 pub mod derived;
 pub mod ids;
 pub mod machines;
+pub mod placement;
+pub mod policy;

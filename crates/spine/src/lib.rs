@@ -1,1 +1,19 @@
-//! How truth travels: relay, bus and workflows, each an engine under one trait.
+//! How truth travels: the relay, the bus and the workflows, each with its engines under one trait. Nothing here knows
+//! what any message means.
+//!
+//! Everything is pushed ([`Wake`]) and swept as a safety net: a lost wake-up costs a moment, never work.
+
+mod assembly;
+pub mod bus;
+mod clock;
+mod error;
+mod pump;
+pub mod relay;
+pub mod timer;
+pub mod wake;
+pub mod workflow;
+
+pub use assembly::Spine;
+pub use clock::Clock;
+pub use error::Error;
+pub use wake::Wake;

@@ -1,14 +1,18 @@
 //! Allocations. Events reach them through [`report`] alone, which keeps the lock order and the group's fold.
 
-use domain::ids::{AllocationGroupId, AllocationId, OperationId};
+use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId};
 use domain::machines::Allocation;
-use lifecycle::{Machine, Outcome};
+use domain::policy::ProjectRole;
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
+use lifecycle::{Code, Machine, Outcome};
+use serde_json::Value;
 use sqlx::Row as _;
 use uuid::Uuid;
 
 use crate::allocation_groups;
 use crate::lifecycle::{Birth, Report, born, lost_race, stored, write, write_locked};
-use crate::{Error, Tx};
+use crate::{Error, Store, Tx};
 
 /// An allocation to be.
 #[derive(Clone, Debug)]
@@ -25,6 +29,29 @@ pub struct NewAllocation {
     pub sku: String,
     /// How many GPUs.
     pub gpus: i16,
+    /// What was agreed.
+    pub terms: Terms,
+}
+
+/// What was agreed when an allocation was asked for. It does not change with the catalogue.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// What it is called.
+    pub name: Option<String>,
+    /// Who asked for it.
+    pub owner_id: Option<Uuid>,
+    /// Where.
+    pub region: String,
+    /// The image.
+    pub image: String,
+    /// Whether it is a whole machine.
+    pub whole: bool,
+    /// The price of one GPU for one second.
+    pub price_micros_per_gpu_second: i64,
+    /// In which currency.
+    pub currency: String,
+    /// Who may log in: public keys.
+    pub ssh_keys: Vec<String>,
 }
 
 /// Adds an allocation.
@@ -35,8 +62,9 @@ pub async fn insert(tx: &mut Tx, allocation: &NewAllocation, birth: Birth) -> Re
     let (group, required) =
         allocation.member_of.map_or((None, true), |(group, r)| (Some(group.uuid()), r));
     sqlx::query(
-        "INSERT INTO allocations (id, project_id, group_id, required, operation_id, sku, gpus)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO allocations (id, project_id, group_id, required, operation_id, sku, gpus, name, owner_id, region,
+                image, shape, price_micros_per_gpu_second, currency, ssh_keys)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     )
     .bind(allocation.id.uuid())
     .bind(allocation.project_id)
@@ -45,10 +73,205 @@ pub async fn insert(tx: &mut Tx, allocation: &NewAllocation, birth: Birth) -> Re
     .bind(allocation.provision.uuid())
     .bind(&allocation.sku)
     .bind(allocation.gpus)
+    .bind(&allocation.terms.name)
+    .bind(allocation.terms.owner_id)
+    .bind(&allocation.terms.region)
+    .bind(&allocation.terms.image)
+    .bind(if allocation.terms.whole { "baremetal" } else { "gpu_slice" })
+    .bind(allocation.terms.price_micros_per_gpu_second)
+    .bind(&allocation.terms.currency)
+    .bind(&allocation.terms.ssh_keys)
     .execute(tx.connection())
     .await?;
     born::<Allocation>(tx, allocation.id, &birth.beginning(allocation.provision)).await?;
     Ok(())
+}
+
+/// An allocation as a workflow needs it, with its group and itself locked, in this order.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Where it stands.
+    pub status: <Allocation as Machine>::Status,
+    /// Its present operation.
+    pub operation: OperationId,
+    /// Whose it is.
+    pub project_id: Uuid,
+    /// What it was sold as.
+    pub sku: String,
+    /// How many GPUs.
+    pub gpus: i16,
+    /// Where.
+    pub region: String,
+    /// Whether it is a whole machine.
+    pub whole: bool,
+    /// The image.
+    pub image: String,
+    /// The SHA-256 that the image must have; none if it has left the catalogue.
+    pub image_sha256: Option<String>,
+    /// Who may log in.
+    pub ssh_keys: Vec<String>,
+    /// How long its provision may take.
+    pub provision_timeout_seconds: i32,
+    /// When it became usable.
+    pub active_at: Option<Timestamp>,
+    /// When it was given back.
+    pub release_requested_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Locks an allocation, its group first, and reads it.
+///
+/// # Errors
+/// [`Error::Conflict`] when the lock was lost to another transaction.
+pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> {
+    if let Some(group) = group_of(tx, id).await? {
+        allocation_groups::lock(tx, group).await?;
+    }
+    let row = sqlx::query(
+        "SELECT allocation.status, allocation.operation_id, allocation.project_id, allocation.sku, allocation.gpus,
+                allocation.region, allocation.shape = 'baremetal', allocation.image,
+                (SELECT sha256 FROM images WHERE images.code = allocation.image), allocation.ssh_keys,
+                coalesce((SELECT provision_timeout_seconds FROM skus WHERE skus.code = allocation.sku), 600),
+                allocation.active_at, allocation.release_requested_at, allocation.ended_at
+           FROM allocations AS allocation
+          WHERE allocation.id = $1
+            FOR UPDATE",
+    )
+    .bind(id.uuid())
+    .fetch_optional(tx.connection())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let text: &str = row.try_get(0)?;
+    let status = Code::parse(text).ok_or_else(|| Error::UnknownStatus {
+        machine: Allocation::NAME,
+        id: id.uuid(),
+        status: text.to_owned(),
+    })?;
+    let time = |position: usize| -> Result<Option<Timestamp>, Error> {
+        let at: Option<jiff_sqlx::Timestamp> = row.try_get(position)?;
+        Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
+    };
+    Ok(Some(Held {
+        status,
+        operation: OperationId(row.try_get(1)?),
+        project_id: row.try_get(2)?,
+        sku: row.try_get(3)?,
+        gpus: row.try_get(4)?,
+        region: row.try_get(5)?,
+        whole: row.try_get(6)?,
+        image: row.try_get(7)?,
+        image_sha256: row.try_get(8)?,
+        ssh_keys: row.try_get(9)?,
+        provision_timeout_seconds: row.try_get(10)?,
+        active_at: time(11)?,
+        release_requested_at: time(12)?,
+        ended_at: time(13)?,
+    }))
+}
+
+/// Keeps how an allocation is reached.
+///
+/// # Errors
+/// When the database fails.
+pub async fn keep_access(tx: &mut Tx, id: AllocationId, access: &Value) -> Result<(), Error> {
+    sqlx::query("UPDATE allocations SET access = $2 WHERE id = $1")
+        .bind(id.uuid())
+        .bind(access)
+        .execute(tx.connection())
+        .await?;
+    Ok(())
+}
+
+/// The role of a user in the project of an allocation; none when they have none, or there is no such allocation.
+///
+/// # Errors
+/// When the database fails.
+pub async fn role_on(
+    store: &Store,
+    id: AllocationId,
+    user: Uuid,
+) -> Result<Option<ProjectRole>, Error> {
+    let row = sqlx::query(
+        "SELECT member.role
+           FROM allocations AS allocation
+           JOIN project_members AS member ON member.project_id = allocation.project_id AND member.user_id = $2
+          WHERE allocation.id = $1",
+    )
+    .bind(id.uuid())
+    .bind(user)
+    .fetch_optional(store.pool())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    Ok(ProjectRole::parse(row.try_get(0)?))
+}
+
+/// The identity of the fact by which an allocation came into being.
+///
+/// # Errors
+/// When the database fails.
+pub async fn birth_of(tx: &mut Tx, id: AllocationId) -> Result<Option<EventId>, Error> {
+    let row = sqlx::query(
+        "SELECT event_id FROM lifecycle_log WHERE entity_id = $1 AND seq = 1 AND machine = 'allocation'",
+    )
+    .bind(id.uuid())
+    .fetch_optional(tx.connection())
+    .await?;
+    row.map(|row| Ok(EventId(row.try_get(0)?))).transpose()
+}
+
+/// An allocation that waits for a worker while no workflow is at it, nor a message on its way that would start one.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgotten {
+    /// The allocation.
+    pub id: AllocationId,
+    /// Where it stands.
+    pub status: <Allocation as Machine>::Status,
+    /// Its present operation.
+    pub operation: OperationId,
+    /// The number of its last step.
+    pub seq: i64,
+}
+
+/// Finds what nobody is at, though it has stood there since before `before`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, status, operation_id, seq
+           FROM allocations
+          WHERE status IN ('requested', 'provisioning', 'releasing', 'restarting')
+            AND status_at < $1
+            AND NOT EXISTS (SELECT 1 FROM workflow_runs WHERE entity_id = allocations.id AND done_at IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM bus_deliveries WHERE consumer = 'provisioner' AND entity_id = allocations.id AND dead_at IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM outbox_events WHERE entity_id = allocations.id AND published_at IS NULL)
+          ORDER BY status_at
+          LIMIT 100",
+    )
+    .bind(before.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, text): (Uuid, &str) = (row.try_get(0)?, row.try_get(1)?);
+        let status = Code::parse(text).ok_or_else(|| Error::UnknownStatus {
+            machine: Allocation::NAME,
+            id,
+            status: text.to_owned(),
+        })?;
+        found.push(Forgotten {
+            id: AllocationId(id),
+            status,
+            operation: OperationId(row.try_get(2)?),
+            seq: row.try_get(3)?,
+        });
+    }
+    Ok(found)
 }
 
 /// Reports an event to an allocation. If it is a member of a group, the group is locked first and follows in the same

@@ -39,6 +39,9 @@ pub enum ClusterError {
     /// The server did not come up.
     #[error("Postgres did not become ready; its log is {0}")]
     NotReady(PathBuf),
+    /// Another server has the files, and does not end.
+    #[error("another Postgres runs in {0} and does not end: stop the process that started it")]
+    InUse(PathBuf),
     /// The file system or the process table got in the way.
     #[error("could not set the cluster up")]
     Io(#[from] io::Error),
@@ -90,6 +93,7 @@ impl Cluster {
             chown(directory, Some(uid), Some(gid))?;
         }
         initialise(directory, &binaries, account)?;
+        wait_for_predecessor(directory)?;
         let server = launch(directory, &binaries, account, durability)?;
         let mut cluster = Cluster { server, directory: directory.to_owned(), binaries };
         cluster.wait_until_ready()?;
@@ -132,6 +136,27 @@ impl Drop for Cluster {
         }
         let _ = self.server.wait();
     }
+}
+
+/// The server of a process that was killed ends by itself, but takes a moment for it. Until then the files are its.
+fn wait_for_predecessor(directory: &Path) -> Result<(), ClusterError> {
+    let pid_file = directory.join("data/postmaster.pid");
+    for _ in 0..READY_ATTEMPTS {
+        let text = fs::read_to_string(&pid_file).unwrap_or_default();
+        let Some(process) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok())
+        else {
+            return Ok(());
+        };
+        // The number may be somebody else's by now; a server of these files names them in its arguments.
+        let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let data = directory.join("data");
+        let data = data.as_os_str().as_encoded_bytes();
+        if !words.split(|byte| *byte == 0).any(|word| word == data) {
+            return Ok(());
+        }
+        pause(Duration::from_millis(25));
+    }
+    Err(ClusterError::InUse(directory.to_owned()))
 }
 
 #[expect(
@@ -227,7 +252,7 @@ fn launch(
     account: Option<Account>,
     durability: Durability,
 ) -> Result<Child, ClusterError> {
-    let log = fs::File::create(directory.join("server.log"))?;
+    let log = fs::File::options().create(true).append(true).open(directory.join("server.log"))?;
     // `setpriv` keeps the process: what it becomes is the server, which ends when we do, however we end.
     let mut server = command(Path::new("setpriv"), account);
     server

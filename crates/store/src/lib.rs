@@ -8,23 +8,42 @@
 pub mod accounts;
 pub mod allocation_groups;
 pub mod allocations;
+pub mod api_tokens;
+pub mod audit;
+pub mod bell;
+pub mod catalogue;
 pub mod claims;
 pub mod cluster;
+pub mod deliveries;
 mod error;
+pub mod idempotency;
+pub mod installation_keys;
 pub mod lifecycle;
 pub mod log;
+pub mod node_agents;
 pub mod node_tasks;
 pub mod nodes;
+pub mod notify;
+pub mod outbox;
 pub mod payment_sessions;
+pub mod placement;
+pub mod projects;
+pub mod receipts;
 pub mod schema;
+pub mod seen;
+pub mod ssh_keys;
 pub mod storage_attachments;
 pub mod terminal_sessions;
 pub mod usage_records;
+pub mod users;
+pub mod views;
+pub mod workflow_runs;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
+pub use bell::{Bell, Ring};
 pub use error::Error;
 
 /// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
@@ -47,6 +66,7 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: PgPool,
+    bell: Bell,
 }
 
 impl Store {
@@ -88,7 +108,7 @@ impl Store {
             .test_before_acquire(false)
             .connect_with(connect)
             .await?;
-        Ok(Store { pool })
+        Ok(Store { pool, bell: Bell::silent() })
     }
 
     /// Opens a transaction. Only stories do, and they await nothing but the database in it.
@@ -97,7 +117,15 @@ impl Store {
     /// When no connection is to be had.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     pub async fn begin(&self) -> Result<Tx, Error> {
-        Ok(Tx { transaction: self.pool.begin().await?, aborted: false })
+        let transaction = self.pool.begin().await?;
+        Ok(Tx { transaction, aborted: false, rings: Vec::new(), bell: self.bell.clone() })
+    }
+
+    /// The same store, ringing `bell` after every commit that others wait for.
+    #[must_use]
+    pub fn ringing(mut self, bell: Bell) -> Store {
+        self.bell = bell;
+        self
     }
 
     /// Closes all connections.
@@ -116,6 +144,8 @@ impl Store {
 pub struct Tx {
     transaction: Transaction<'static, Postgres>,
     aborted: bool,
+    rings: Vec<Ring>,
+    bell: Bell,
 }
 
 impl Tx {
@@ -129,7 +159,11 @@ impl Tx {
             self.transaction.rollback().await?;
             return Err(Error::Conflict);
         }
-        Ok(self.transaction.commit().await?)
+        self.transaction.commit().await?;
+        for ring in self.rings {
+            self.bell.ring(ring);
+        }
+        Ok(())
     }
 
     /// Undoes everything.
@@ -151,6 +185,13 @@ impl Tx {
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.transaction
+    }
+
+    /// Somebody is waiting for what this transaction writes: they are told when it is committed, and only then.
+    pub(crate) fn rings(&mut self, ring: Ring) {
+        if !self.rings.contains(&ring) {
+            self.rings.push(ring);
+        }
     }
 
     pub(crate) fn abort(&mut self) {

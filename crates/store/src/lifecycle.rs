@@ -14,7 +14,7 @@ use lifecycle::{
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use crate::{Error, Tx};
+use crate::{Error, Ring, Tx};
 
 pub use report::{Actor, Birth, Report};
 use stored::Locked;
@@ -42,7 +42,31 @@ pub async fn born<M: Stored>(
     if !newborn {
         return Err(Error::Unborn { machine: M::NAME, id });
     }
+    if !M::BORN.is_empty() {
+        tx.rings(Ring::Outbox);
+    }
     Ok(Standing { status: M::INITIAL, seq: 1 })
+}
+
+/// [`born`] for several rows of one machine that came into being by one fact and publish nothing.
+///
+/// # Errors
+/// [`Error::Unborn`] when one of them is not there, or not newborn.
+pub(crate) async fn born_all<M: Stored>(
+    tx: &mut Tx,
+    ids: &[Uuid],
+    birth: &Birth,
+) -> Result<(), Error> {
+    let statement = statement::births(M::table(), M::TABLE);
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(ids).bind(birth.event_id.uuid());
+    let query = query.bind(birth.actor.source.code()).bind(&birth.actor.name).bind(&birth.cause);
+    let query = query.bind(birth.operation.map(|operation| operation.uuid()));
+    let recorded = query.execute(tx.connection()).await?.rows_affected();
+    let first = ids.first().copied().unwrap_or_default();
+    if recorded != ids.len() as u64 {
+        return Err(Error::Unborn { machine: M::NAME, id: first });
+    }
+    Ok(())
 }
 
 /// Reports an event to the row `id` of a machine that stands alone.
@@ -169,6 +193,9 @@ async fn move_row<M: Stored>(
         query = query.bind(tx.new_id());
     }
     let answer = query.fetch_one(tx.connection()).await?;
+    if !machine.events[event].publishes.is_empty() {
+        tx.rings(Ring::Outbox);
+    }
     Ok(match (answer.try_get(0)?, answer.try_get(1)?) {
         (true, _) => Written::Moved,
         (false, true) => Written::Known,

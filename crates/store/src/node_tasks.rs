@@ -1,13 +1,21 @@
-//! Node tasks: work for a node's agent.
+//! Node tasks: work for a node's agent, from the queue to its result.
 
 use domain::ids::{AllocationId, NodeId, NodeTaskId, OperationId};
 use domain::machines::NodeTask;
+use domain::machines::node_task::Status;
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
+use lifecycle::Code as _;
+use serde_json::Value;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
 
 use crate::lifecycle::{Birth, born};
-use crate::{Error, Tx};
+use crate::{Error, Ring, Tx};
 
 /// A task to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewTask {
     /// Its identity.
     pub id: NodeTaskId,
@@ -19,11 +27,17 @@ pub struct NewTask {
     pub operation: OperationId,
     /// What to do.
     pub kind: &'static str,
+    /// With which parameters.
+    pub params: Value,
+    /// The workflow that waits for it.
+    pub run: Option<String>,
+    /// After this nobody need do it any more.
+    pub deadline: Option<Timestamp>,
 }
 
 /// Queues a task, if the allocation is still busy with that operation and still holds something. Allocation and claims
 /// are locked against moving on meanwhile: a workflow that wakes up late can't start work for an operation that is over,
-/// nor on a slot that is somebody else's by now.
+/// nor on a slot that is somebody else's by now. A task that is there already is not queued twice.
 ///
 /// # Errors
 /// When the database fails.
@@ -42,21 +56,291 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
              ORDER BY claims.id
                FOR SHARE
          )
-         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence)
-         SELECT $1, $2, id, operation_id, $5, seq
+         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at)
+         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8
            FROM holder
-          WHERE (SELECT count(*) FROM held) > 0",
+          WHERE (SELECT count(*) FROM held) > 0
+             ON CONFLICT (id) DO NOTHING",
     )
     .bind(task.id.uuid())
     .bind(task.node.uuid())
     .bind(task.allocation.uuid())
     .bind(task.operation.uuid())
     .bind(task.kind)
+    .bind(&task.params)
+    .bind(&task.run)
+    .bind(task.deadline.map(|at| at.to_sqlx()))
     .execute(tx.connection())
     .await?
     .rows_affected();
     if inserted == 1 {
         born::<NodeTask>(tx, task.id, &birth.beginning(task.operation)).await?;
+        tx.rings(Ring::Node(task.node.uuid()));
     }
     Ok(inserted == 1)
+}
+
+/// A task, as stories read it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its identity.
+    pub id: NodeTaskId,
+    /// Where it stands.
+    pub status: Status,
+    /// For which node.
+    pub node: NodeId,
+    /// For which allocation.
+    pub allocation: AllocationId,
+    /// For which of its operations.
+    pub operation: OperationId,
+    /// What to do.
+    pub kind: String,
+    /// With which parameters.
+    pub params: Value,
+    /// The number of the allocation's step at which it was queued.
+    pub fence: i64,
+    /// How often it has been handed out.
+    pub dispatch: i64,
+    /// The workflow that waits for it.
+    pub run: Option<String>,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// Whether its result proves that nothing was left behind.
+    pub cleanup_complete: Option<bool>,
+    /// How it ended, as the agent told it.
+    pub result: Option<Value>,
+}
+
+const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result";
+
+fn task(row: &PgRow) -> Result<Task, Error> {
+    let id: Uuid = row.try_get(0)?;
+    let text: &str = row.try_get(1)?;
+    let status = Status::parse(text).ok_or_else(|| Error::UnknownStatus {
+        machine: "node_task",
+        id,
+        status: text.to_owned(),
+    })?;
+    Ok(Task {
+        id: NodeTaskId(id),
+        status,
+        node: NodeId(row.try_get(2)?),
+        allocation: AllocationId(row.try_get(3)?),
+        operation: OperationId(row.try_get(4)?),
+        kind: row.try_get(5)?,
+        params: row.try_get(6)?,
+        fence: row.try_get(7)?,
+        dispatch: row.try_get(8)?,
+        run: row.try_get(9)?,
+        reason: row.try_get(10)?,
+        cleanup_complete: row.try_get(11)?,
+        result: row.try_get(12)?,
+    })
+}
+
+/// The task of that identity.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find(tx: &mut Tx, id: NodeTaskId) -> Result<Option<Task>, Error> {
+    let query = concat_columns("SELECT ", " FROM node_tasks WHERE id = $1");
+    let row = sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(id.uuid())
+        .fetch_optional(tx.connection())
+        .await?;
+    row.as_ref().map(task).transpose()
+}
+
+/// The oldest task that waits for a node's agent, locked. One that somebody else is handing out is passed by.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lock_queued(tx: &mut Tx, node: NodeId) -> Result<Option<Task>, Error> {
+    let query = concat_columns(
+        "SELECT ",
+        " FROM node_tasks WHERE node_id = $1 AND status = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(node.uuid())
+        .fetch_optional(tx.connection())
+        .await?;
+    row.as_ref().map(task).transpose()
+}
+
+/// The tasks of an allocation that are queued or handed out.
+///
+/// # Errors
+/// When the database fails.
+pub async fn live_of(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Task>, Error> {
+    let query = concat_columns(
+        "SELECT ",
+        " FROM node_tasks WHERE allocation_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(allocation.uuid())
+        .fetch_all(tx.connection())
+        .await?;
+    rows.iter().map(task).collect()
+}
+
+/// Both pieces are constants of ours.
+fn concat_columns(before: &'static str, after: &'static str) -> String {
+    format!("{before}{COLUMNS}{after}")
+}
+
+/// Whether anything was ever handed to a node for an allocation, or can still be.
+///
+/// # Errors
+/// When the database fails.
+pub async fn touched_a_node(tx: &mut Tx, allocation: AllocationId) -> Result<bool, Error> {
+    let row = sqlx::query(
+        "SELECT EXISTS (
+            SELECT 1
+              FROM node_tasks
+             WHERE allocation_id = $1 AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
+    )
+    .bind(allocation.uuid())
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// What was handed out: signed, and believed to be worked on until `lease_until`.
+#[derive(Clone, Debug)]
+pub struct Sealed<'a> {
+    /// The text that was signed.
+    pub envelope: &'a str,
+    /// The signature.
+    pub signature: &'a str,
+    /// Until when.
+    pub lease_until: Timestamp,
+}
+
+/// Keeps what was handed out with the task.
+///
+/// # Errors
+/// When the database fails.
+pub async fn seal(tx: &mut Tx, id: NodeTaskId, sealed: &Sealed<'_>) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE node_tasks SET envelope = $2, signature = $3, lease_until = $4 WHERE id = $1",
+    )
+    .bind(id.uuid())
+    .bind(sealed.envelope)
+    .bind(sealed.signature)
+    .bind(sealed.lease_until.to_sqlx())
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Keeps how a task ended, as the agent told it.
+///
+/// # Errors
+/// When the database fails.
+pub async fn keep_result(tx: &mut Tx, id: NodeTaskId, result: &Value) -> Result<(), Error> {
+    sqlx::query("UPDATE node_tasks SET result = $2 WHERE id = $1")
+        .bind(id.uuid())
+        .bind(result)
+        .execute(tx.connection())
+        .await?;
+    Ok(())
+}
+
+/// One phase, as the agent told it.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseRow {
+    /// Counts the reports of one dispatch.
+    pub seq: i32,
+    /// Which phase.
+    pub phase: &'static str,
+    /// How it stands.
+    pub status: &'static str,
+    /// When, by the node's clock.
+    pub at: Timestamp,
+}
+
+/// Adds phases of a dispatch that this agent holds or held; those that are there already are left as they are. Also a sign
+/// that the agent is at it. Answers how many are new.
+///
+/// # Errors
+/// When the database fails.
+pub async fn add_phases(
+    tx: &mut Tx,
+    (id, dispatch): (NodeTaskId, i64),
+    agent: Uuid,
+    phases: &[PhaseRow],
+    lease_until: Timestamp,
+) -> Result<u64, Error> {
+    let seqs: Vec<i32> = phases.iter().map(|phase| phase.seq).collect();
+    let names: Vec<&str> = phases.iter().map(|phase| phase.phase).collect();
+    let statuses: Vec<&str> = phases.iter().map(|phase| phase.status).collect();
+    let times: Vec<i64> = phases.iter().map(|phase| phase.at.as_microsecond()).collect();
+    let added = sqlx::query(
+        "WITH held AS (
+            UPDATE node_tasks
+               SET lease_until = greatest(lease_until, $8)
+             WHERE id = $1 AND dispatch = $2 AND agent_id = $3
+            RETURNING id
+         )
+         INSERT INTO node_task_events (task_id, dispatch, seq, phase, stands, at)
+         SELECT held.id, $2, told.seq, told.phase, told.status, 'epoch'::timestamptz + told.at * interval '1 microsecond'
+           FROM held, unnest($4::int[], $5::text[], $6::text[], $7::bigint[]) AS told (seq, phase, status, at)
+             ON CONFLICT (task_id, dispatch, seq) DO NOTHING",
+    )
+    .bind(id.uuid())
+    .bind(dispatch)
+    .bind(agent)
+    .bind(&seqs)
+    .bind(&names)
+    .bind(&statuses)
+    .bind(&times)
+    .bind(lease_until.to_sqlx())
+    .execute(tx.connection())
+    .await?;
+    Ok(added.rows_affected())
+}
+
+/// Tasks whose agent has not been heard of: their number of dispatch, and whether they may be handed out again.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lost_leases(
+    tx: &mut Tx,
+    at: Timestamp,
+) -> Result<Vec<(NodeTaskId, i64, bool)>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, dispatch, dispatch < dispatches_max
+           FROM node_tasks
+          WHERE status = 'dispatched' AND lease_until <= $1
+          ORDER BY lease_until
+          LIMIT 200",
+    )
+    .bind(at.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    let lost = |row: &PgRow| Ok((NodeTaskId(row.try_get(0)?), row.try_get(1)?, row.try_get(2)?));
+    rows.iter().map(lost).collect()
+}
+
+/// Tasks that nobody need do any more.
+///
+/// # Errors
+/// When the database fails.
+pub async fn overdue(tx: &mut Tx, at: Timestamp) -> Result<Vec<NodeTaskId>, Error> {
+    let rows = sqlx::query(
+        "SELECT id
+           FROM node_tasks
+          WHERE status IN ('queued', 'dispatched') AND deadline_at <= $1
+          ORDER BY deadline_at
+          LIMIT 200",
+    )
+    .bind(at.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok(NodeTaskId(row.try_get(0)?))).collect()
+}
+
+/// A task is queued again: its node's agent is told when this is committed.
+pub fn ring_node(tx: &mut Tx, node: NodeId) {
+    tx.rings(Ring::Node(node.uuid()));
 }

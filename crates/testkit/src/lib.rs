@@ -1,4 +1,4 @@
-//! What tests stand on: a database of their own from a template, and rows to begin with.
+//! What tests stand on: a database of their own from a template, rows to begin with, and the whole house.
 
 #![expect(clippy::expect_used, reason = "a test that can't be set up has failed, and says why")]
 #![expect(
@@ -6,38 +6,28 @@
     reason = "everything here panics when it can't do what it says"
 )]
 
+mod house;
 mod rows;
 
 use std::env;
 
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, PgPool};
-use store::{Error, Options, Store};
+use store::{Options, Store};
 use uuid::Uuid;
 
+pub use house::{Act, CLEAN, House, ScriptedNode, envelope_of};
 pub use rows::{Fixture, actor};
 
 /// Names the server whose template every test's database is made from. `cargo xtask test` sets it.
 pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";
-/// The migrated database that is copied for every test.
+/// The migrated database that is copied for every test; `cargo xtask test` makes it.
 pub const TEMPLATE: &str = "berth_template";
 
 /// A fresh identity.
 #[expect(clippy::disallowed_methods, reason = "tests make identities too")]
 pub fn new_id() -> Uuid {
     Uuid::now_v7()
-}
-
-/// Makes the template on `server`, an address with `{database}` where the name of the database goes.
-///
-/// # Errors
-/// When it can't be made or migrated.
-pub async fn make_template(server: &str) -> Result<(), Error> {
-    let mut admin = PgConnection::connect(&url(server, "postgres")).await?;
-    let create = format!("CREATE DATABASE {TEMPLATE}");
-    sqlx::query(AssertSqlSafe(create)).execute(&mut admin).await?;
-    admin.close().await?;
-    Store::migrate(&url(server, TEMPLATE)).await
 }
 
 /// A database of one test's own, migrated, with nothing in it.

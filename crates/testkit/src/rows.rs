@@ -61,10 +61,11 @@ impl Database {
             name: format!("node-{id}"),
             region: "north".to_owned(),
             sku: "h100".to_owned(),
-            slots,
+            slots: vec![0; usize::from(slots)],
+            whole: false,
         };
         let made = self.in_transaction(async |tx| {
-            let slots = nodes::insert(tx, &new, &birth()).await?;
+            let slots = nodes::insert(tx, &new, &birth()).await?.expect("its name is its own");
             let report =
                 Report::new(node::Event::Enrolled, EventId(new_id()), actor(Source::Agent));
             let outcome = apply::<Node>(tx, id, &report).await?;
@@ -177,6 +178,7 @@ impl Fixture {
             provision: self.provision,
             sku: "h100".to_owned(),
             gpus: 1,
+            terms: allocations::Terms::default(),
         };
         allocations::insert(tx, &allocation, birth()).await?;
         let claim = claims::NewClaim {
@@ -198,7 +200,8 @@ async fn insert_alone(tx: &mut Tx, machine: &str, id: Uuid) -> Result<(), Error>
         }
         "node" => {
             let (name, region, sku) = (format!("node-{id}"), "north".to_owned(), "h100".to_owned());
-            let node = nodes::NewNode { id: NodeId(id), name, region, sku, slots: 0 };
+            let (slots, whole) = (Vec::new(), false);
+            let node = nodes::NewNode { id: NodeId(id), name, region, sku, slots, whole };
             nodes::insert(tx, &node, &birth()).await.map(drop)
         }
         "payment_session" => {
@@ -231,6 +234,9 @@ async fn insert_around(
                 allocation,
                 operation: around.provision,
                 kind: "slice.vm_provision",
+                params: serde_json::Value::Null,
+                run: None,
+                deadline: None,
             };
             let queued = node_tasks::insert(tx, &task, birth()).await?;
             assert!(queued, "the allocation is busy with this operation");

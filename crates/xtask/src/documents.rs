@@ -3,20 +3,28 @@
 use lifecycle::render;
 use store::{Options, Store};
 
-use crate::server::Server;
+use crate::server::{Server, TEMPLATE};
 
 /// The lifecycles of all machines.
 pub const LIFECYCLES: &str = "docs/generated/lifecycles.md";
 /// The schema of the database.
 pub const SCHEMA: &str = "docs/generated/schema.sql";
 
-/// Every generated document with its text.
+/// Tells the tests of these documents to write them anew instead of comparing them. They stand in the crates that make them,
+/// so that a chore does not have to build the whole product.
+pub const WRITE_VARIABLE: &str = "BERTH_WRITE_DOCUMENTS";
+/// The crates with such tests, whose names all have [`WRITTEN_BY`] in them.
+pub const WRITERS: [&str; 2] = ["control", "server"];
+/// See [`WRITERS`].
+pub const WRITTEN_BY: &str = "documents";
+
+/// The generated documents of this crate with their text.
 ///
 /// # Errors
 /// When the database can't be asked for its schema.
 pub fn all(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let schema = server.block_on(async {
-        let store = Store::open(&server.url(testkit::TEMPLATE), Options::default()).await?;
+        let store = Store::open(&server.url(TEMPLATE), Options::default()).await?;
         let schema = store.schema().await?;
         store.close().await;
         Ok::<_, store::Error>(schema)

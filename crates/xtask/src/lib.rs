@@ -1,8 +1,7 @@
 //! The repository's own chores: [`tidy`] checks what no compiler checks, [`documents`] prints what people read,
-//! [`server`] starts the Postgres that tests run on, [`suite`] runs them, [`tour`] shows what there is.
+//! [`server`] starts the Postgres that tests run on, [`suite`] runs them.
 
 pub mod documents;
 pub mod server;
 pub mod suite;
 pub mod tidy;
-pub mod tour;

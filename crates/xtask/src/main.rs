@@ -7,12 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use xtask::server::Server;
-use xtask::{documents, suite, tidy, tour};
+use xtask::{documents, suite, tidy};
 
 const HELP: &str = "cargo xtask <chore>
   tidy             check what no compiler checks: crates, the single writer, sizes, names
   gen              write docs/generated anew from the machines and the schema
-  up               start a private Postgres and walk an allocation through its life on it
   test [ARGS]      run all tests on a Postgres of their own; ARGS go to the test runner
 ";
 
@@ -21,7 +20,6 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("tidy") => check_tidy(),
         Some("gen") => generate(),
-        Some("up") => tour::run(),
         Some("test") => suite::run(&root(), &arguments[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
@@ -69,5 +67,11 @@ fn generate() -> anyhow::Result<bool> {
         }
         println!("{path}: {}", if fresh { "was fresh" } else { "written" });
     }
-    Ok(true)
+    let mut tests = std::process::Command::new("cargo");
+    tests.current_dir(root()).args(["test", "--quiet", "--test", "it"]);
+    for package in documents::WRITERS {
+        tests.args(["--package", package]);
+    }
+    tests.arg(documents::WRITTEN_BY).env(documents::WRITE_VARIABLE, "1");
+    Ok(tests.status()?.success())
 }

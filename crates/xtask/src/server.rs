@@ -4,9 +4,15 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use store::Store;
 use store::cluster::{Cluster, Durability};
 use tokio::runtime::Runtime;
 
+/// Names the server to the tests. `testkit` reads it.
+pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";
+/// The migrated database that `testkit` copies for every test.
+pub const TEMPLATE: &str = "berth_template";
 /// The directory of a run is called this and the number of its process.
 const PREFIX: &str = "berth-test-";
 
@@ -63,7 +69,11 @@ impl Server {
     }
 
     async fn make_template(&self) -> anyhow::Result<()> {
-        testkit::make_template(&self.url("{database}")).await.context("the migrations do not run")
+        let mut admin = PgConnection::connect(&self.url("postgres")).await?;
+        let create = format!("CREATE DATABASE {TEMPLATE}");
+        sqlx::query(AssertSqlSafe(create)).execute(&mut admin).await?;
+        admin.close().await?;
+        Store::migrate(&self.url(TEMPLATE)).await.context("the migrations do not run")
     }
 }
 

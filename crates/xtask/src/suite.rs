@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use crate::server::Server;
+use crate::server::{SERVER_VARIABLE, Server};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
@@ -58,7 +58,7 @@ fn step(
         .current_dir(root)
         .args(words)
         .args(more)
-        .env(testkit::SERVER_VARIABLE, address)
+        .env(SERVER_VARIABLE, address)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -106,6 +106,19 @@ pub(crate) fn birth(machine: &Table, table: &str) -> String {
     statement + " SELECT EXISTS (SELECT 1 FROM newborn)"
 }
 
+/// The first log records of several rows, whose machine publishes nothing at a birth.
+pub(crate) fn births(machine: &Table, table: &str) -> String {
+    debug_assert!(machine.born.is_empty(), "each message needs an identity of its own");
+    let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
+    format!(
+        "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
+            operation_id, source, actor, cause, occurred_at) \
+         SELECT '{name}', id, seq, $2, '{born}', NULL, '{initial}', $6::uuid, $3, $4, $5, clock_timestamp() \
+           FROM {table} WHERE id = ANY($1) AND status = '{initial}' AND seq = 1",
+        born = lifecycle::writer::BORN,
+    )
+}
+
 /// One outbox row: a pointer with a little luggage. Consumers load the row and trust only what can't change.
 struct Message<'a> {
     machine: &'a str,

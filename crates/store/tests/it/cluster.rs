@@ -39,6 +39,22 @@ async fn a_cluster_that_is_started_again_has_kept_everything() {
     std::fs::remove_dir_all(place).expect("it is ours");
 }
 
+/// Whoever killed its parent starts it anew while the old server is still on its way out.
+#[test]
+fn a_start_waits_for_the_server_before_it_to_end() {
+    let place = directory();
+    let before = Cluster::start(&place, Durability::None).expect("it starts");
+    let again = {
+        let place = place.clone();
+        // The server ends with the thread that started it, so it is looked at there.
+        std::thread::spawn(move || Cluster::start(&place, Durability::None).map(drop))
+    };
+    drop(before);
+    let answer = again.join().expect("no panic");
+    assert!(answer.is_ok(), "{answer:?}");
+    std::fs::remove_dir_all(place).expect("it is ours");
+}
+
 #[test]
 fn a_directory_that_is_too_deep_for_a_socket_is_refused_before_anything_is_made() {
     let deep = directory().join("x".repeat(100));

@@ -31,6 +31,9 @@ fn task(fixture: &Fixture, operation: OperationId) -> node_tasks::NewTask {
         allocation: fixture.allocation,
         operation,
         kind: "slice.vm_release",
+        params: serde_json::Value::Null,
+        run: None,
+        deadline: None,
     }
 }
 

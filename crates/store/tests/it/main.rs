@@ -5,14 +5,20 @@
     reason = "a step that can't be taken fails the test, and says which"
 )]
 
+mod agents;
+mod audit;
 mod cluster;
 mod derived;
 mod enforce;
 mod freeing;
 mod observed;
+mod people;
+mod placement;
 mod plans;
 mod races;
 mod sessions;
+mod spine;
+mod views;
 mod walks;
 mod writer;
 

@@ -460,8 +460,16 @@ async fn task_to_be(database: &Database) -> (Past, node_tasks::NewTask) {
     let held = claims::NewClaim { id: ClaimId(new_id()), allocation: past.id, node, slot };
     assert!(claim(&database.store, &held).await.expect("the database answers"));
     let (id, operation) = (NodeTaskId(new_id()), past.operation());
-    let task =
-        node_tasks::NewTask { id, node, allocation: past.id, operation, kind: "slice.vm_clean" };
+    let task = node_tasks::NewTask {
+        id,
+        node,
+        allocation: past.id,
+        operation,
+        kind: "slice.vm_clean",
+        params: serde_json::Value::Null,
+        run: None,
+        deadline: None,
+    };
     (past, task)
 }
 

@@ -246,6 +246,7 @@ pub(crate) async fn member(database: &Database, group: Option<AllocationGroupId>
         provision,
         sku: "h100".to_owned(),
         gpus: 1,
+        terms: allocations::Terms::default(),
     };
     let made =
         database.in_transaction(async |tx: &mut Tx| allocations::insert(tx, &new, birth()).await);

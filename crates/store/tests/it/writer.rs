@@ -220,6 +220,9 @@ async fn queue(
         allocation: fixture.allocation,
         operation,
         kind: "slice.vm_release",
+        params: serde_json::Value::Null,
+        run: None,
+        deadline: None,
     };
     let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
     let queued =

@@ -1,35 +1,16 @@
 //! Who is who: login, tokens, SSH keys, projects and their members.
 
+use domain::policy::{ProjectRole, Scope};
 use jiff::Timestamp;
-use lifecycle::codes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::Coded;
 
-codes! {
-    /// What a member may do in a project.
-    pub enum ProjectRole {
-        Viewer = "viewer",
-        Member = "member",
-        Admin = "admin",
-    }
-}
-
-/// [`ProjectRole`], as it travels.
+/// A role in a project, as it travels.
 pub type ProjectRoleWord = Coded<ProjectRole>;
-
-codes! {
-    /// What a token may be used for.
-    pub enum Scope {
-        Read = "read",
-        Write = "write",
-        Admin = "admin",
-    }
-}
-
-/// [`Scope`], as it travels.
+/// A scope, as it travels.
 pub type ScopeWord = Coded<Scope>;
 
 /// `POST /login`

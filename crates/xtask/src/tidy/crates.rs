@@ -167,7 +167,7 @@ pub fn libraries(manifest: &Manifest) -> Vec<Finding> {
 fn refused(from: &str, dependency: &Dependency) -> Option<&'static str> {
     let name = dependency.name.as_str();
     let for_tests = dependency.purpose == Purpose::Test;
-    let knows_sqlx = ["store", "testkit", "bench", "proofs"].contains(&from);
+    let knows_sqlx = ["store", "testkit", "bench", "proofs", "xtask"].contains(&from);
     let is_library = LINE.contains(&from) && from != "berth" || from == SIDING;
     match name {
         _ if from == "lifecycle" => Some("it stands alone, its tests too"),

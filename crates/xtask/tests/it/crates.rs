@@ -92,11 +92,11 @@ fn pure_crates_know_no_library() {
 
 #[test]
 fn only_the_store_and_its_measuring_crates_know_the_database() {
-    for from in ["control", "spine", "xtask", "examples", "berth"] {
+    for from in ["control", "spine", "server", "examples", "berth"] {
         assert!(refused(from, "sqlx", Purpose::Use), "{from}");
         assert!(refused(from, "sqlx", Purpose::Test), "the tests of {from}");
     }
-    for from in ["store", "testkit", "bench", "proofs"] {
+    for from in ["store", "testkit", "bench", "proofs", "xtask"] {
         assert!(!refused(from, "sqlx", Purpose::Use), "{from}");
     }
 }

@@ -1,0 +1,10 @@
+//! Allocations: create, provision, release, and how they are shown.
+
+pub mod cleanup;
+pub mod create;
+pub mod provision;
+pub mod reason;
+pub mod receipt;
+pub mod release;
+pub mod timeline;
+pub mod view;

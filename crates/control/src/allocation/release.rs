@@ -1,0 +1,308 @@
+//! Release, in order of time: `request` or `force` → `begin` → the node cleans up → `complete`, or it is given up and a
+//! proof that comes later still counts. Doors: POST …/release and …/force-release, the workflow `release`, started by
+//! `provisioning.releasing.requested`; the bus when that message is exhausted.
+
+use std::time::Duration;
+
+use domain::ids::{AllocationId, EventId, OperationId};
+use domain::machines::REASON;
+use domain::machines::allocation::{Event, Status};
+use domain::policy::Permission;
+use jiff::Timestamp;
+use lifecycle::{Outcome, Source, Value};
+use serde::{Deserialize, Serialize};
+use spine::workflow::{Happened, Next, Run};
+use store::lifecycle::{Actor, Report};
+use store::{Tx, node_tasks};
+use store::{allocations, claims};
+use uuid::Uuid;
+use wire::http::allocations::{Allocation, ForceRelease};
+use wire::node::CleanupProof;
+
+use super::cleanup::{self, Cleaning};
+use super::provision::reported;
+use super::receipt;
+use super::view::{self, Viewer};
+use crate::idempotency::{Answer, Begun, Key, begin, finish};
+use crate::ids::{derived, new_event};
+use crate::node::task;
+use crate::{Caller, Ctx, Error};
+
+/// What the workflow is called.
+pub const WORKFLOW: &str = "release";
+/// How long a proof is still waited for after giving up.
+const LATE_PROOF_SECONDS: u64 = 3_600;
+const REASON_CHARS_MAX: usize = 256;
+
+/// The identity of the run that a request starts.
+pub fn run_id(request: EventId) -> String {
+    format!("release-{request}")
+}
+
+/// Somebody gives their machine back. Asked again while it is being released, it is the same release; after it has failed,
+/// a new one.
+///
+/// # Errors
+/// [`Error::NotFound`] when it is not theirs, [`Error::Conflict`] when it has ended.
+pub async fn request(
+    ctx: &Ctx,
+    caller: &Caller,
+    id: AllocationId,
+    key: Option<&Key>,
+) -> Result<Answer<Allocation>, Error> {
+    let role = caller.on_allocation(ctx, id, Permission::AllocationRelease).await?;
+    let viewer = Viewer { role: Some(role), operator: caller.operator };
+    let asked = Asked { actor: caller.actor(), cause: caller.cause(), reason: None };
+    ask(ctx, id, asked, (viewer, key)).await
+}
+
+/// An operator takes a machine back.
+///
+/// # Errors
+/// [`Error::NotFound`] when there is no such allocation, [`Error::Conflict`] when it has ended.
+pub async fn force(
+    ctx: &Ctx,
+    caller: &Caller,
+    id: AllocationId,
+    because: &ForceRelease,
+    key: Option<&Key>,
+) -> Result<Answer<Allocation>, Error> {
+    caller.needs(Permission::AllocationForceRelease)?;
+    let reason = because.reason.trim();
+    let fits = !reason.is_empty() && reason.chars().count() <= REASON_CHARS_MAX;
+    if !fits || reason.chars().any(char::is_control) {
+        return Err(Error::invalid(
+            "/reason",
+            format!("1 to {REASON_CHARS_MAX} characters, none of them control characters"),
+        ));
+    }
+    let viewer = Viewer { role: None, operator: true };
+    let asked = Asked {
+        actor: caller.operator_actor(),
+        cause: format!("{}: {reason}", caller.cause()),
+        reason: Some("force_released"),
+    };
+    ask(ctx, id, asked, (viewer, key)).await
+}
+
+/// Who asks, and why.
+struct Asked {
+    actor: Actor,
+    cause: String,
+    reason: Option<&'static str>,
+}
+
+async fn ask(
+    ctx: &Ctx,
+    id: AllocationId,
+    asked: Asked,
+    (viewer, key): (Viewer, Option<&Key>),
+) -> Result<Answer<Allocation>, Error> {
+    let mut tx = match begin(ctx, key).await? {
+        Begun::Known(answer) => return Ok(answer),
+        Begun::Fresh(tx) => tx,
+    };
+    let mut report = Report::new(Event::ReleaseRequested, new_event(&tx), asked.actor)
+        .about(OperationId(tx.new_id()))
+        .because(asked.cause);
+    if let Some(reason) = asked.reason {
+        report = report.with(REASON, Value::Text(reason.into()));
+    }
+    let outcome = reported(allocations::report(&mut tx, id, &report).await?)?;
+    match outcome {
+        Outcome::Applied { .. } | Outcome::Duplicate(_) => {
+            let shown = view::in_transaction(&mut tx, id, viewer).await?;
+            finish(tx, key, 202, shown).await
+        }
+        Outcome::Refused(refusal) => {
+            // The refusal stays on record; a key without an answer is free again.
+            tx.commit().await?;
+            match refusal.status {
+                None => Err(Error::NotFound("allocation")),
+                Some(status) => {
+                    Err(Error::Conflict(format!("it is {status}: there is nothing to release")))
+                }
+            }
+        }
+    }
+}
+
+/// What the workflow keeps between its steps.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct State {
+    operation: Uuid,
+    at: At,
+}
+
+/// Where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "at", rename_all = "snake_case")]
+enum At {
+    /// Not begun.
+    Start,
+    /// The node cleans up.
+    Cleaning { cleanup: cleanup::State },
+    /// Given up; this task may still bring the proof.
+    GivenUp { task: Uuid, until: Timestamp },
+}
+
+/// What a run is started with.
+///
+/// # Errors
+/// Never for this type; serde's signature.
+pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
+    write(&State { operation: operation.uuid(), at: At::Start })
+}
+
+fn write(state: &State) -> Result<serde_json::Value, Error> {
+    serde_json::to_value(state).map_err(|error| Error::Broken(error.to_string()))
+}
+
+/// One step of the workflow: one short transaction.
+///
+/// # Errors
+/// What is to be tried again.
+pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
+    let state: State = serde_json::from_value(run.state.clone()).map_err(|error| {
+        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
+    })?;
+    let mut tx = ctx.store.begin().await?;
+    let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
+    let next = match story.state.at.clone() {
+        At::Start => story.begin(&mut tx).await?,
+        At::Cleaning { cleanup } => story.clean(&mut tx, cleanup, happened).await?,
+        At::GivenUp { task, until } => story.late(&mut tx, (task, until), happened).await?,
+    };
+    tx.commit().await?;
+    Ok(next)
+}
+
+/// One run about one allocation.
+struct Story<'a> {
+    ctx: &'a Ctx,
+    run: &'a Run,
+    id: AllocationId,
+    state: State,
+}
+
+impl Story<'_> {
+    fn operation(&self) -> OperationId {
+        OperationId(self.state.operation)
+    }
+
+    fn cleaning(&self) -> Cleaning {
+        Cleaning { run: self.run.id.clone(), allocation: self.id, operation: self.operation() }
+    }
+
+    fn report(&self, event: Event, label: &str) -> Report<Event> {
+        let actor = Actor::new(Source::Worker, self.run.id.as_str());
+        Report::new(event, EventId(derived(&self.run.id, label)), actor).about(self.operation())
+    }
+
+    fn wait(mut self, at: At, until: Timestamp) -> Result<Next, Error> {
+        self.state.at = at;
+        Ok(Next::Wait { state: write(&self.state)?, until, waits_for: "the node to clean up" })
+    }
+
+    /// What was under way is called off, and the node is told to clean up after it.
+    async fn begin(self, tx: &mut Tx) -> Result<Next, Error> {
+        let held = allocations::hold(tx, self.id).await?;
+        let ours = held.as_ref().is_some_and(|held| {
+            held.operation == self.operation() && held.status == Status::Releasing
+        });
+        if !ours {
+            return Ok(Next::Done);
+        }
+        for live in node_tasks::live_of(tx, self.id).await? {
+            if live.operation != self.operation() {
+                task::cancel(tx, &self.run.id, &live, "released").await?;
+            }
+        }
+        match self.cleaning().begin(self.ctx, tx).await? {
+            Some((cleanup, until)) => self.wait(At::Cleaning { cleanup }, until),
+            None => self.complete(tx, None).await,
+        }
+    }
+
+    async fn clean(
+        self,
+        tx: &mut Tx,
+        state: cleanup::State,
+        happened: &Happened,
+    ) -> Result<Next, Error> {
+        match self.cleaning().step(self.ctx, tx, state, happened).await? {
+            cleanup::Next::Wait(cleanup, until) => self.wait(At::Cleaning { cleanup }, until),
+            cleanup::Next::Proven(proof) => self.complete(tx, proof).await,
+            cleanup::Next::GivenUp { reason, open } => self.give_up(tx, reason, open).await,
+        }
+    }
+
+    /// Nothing was left behind: it is over, what it held is anybody's, and the tenant has it in writing.
+    async fn complete(self, tx: &mut Tx, proof: Option<CleanupProof>) -> Result<Next, Error> {
+        let report = self.report(Event::ReleaseCompleted, "completed");
+        let outcome = reported(allocations::report(tx, self.id, &report).await?)?;
+        if outcome.landed_on(Status::Released) {
+            let claims = claims::lock_live(tx, self.id).await?;
+            receipt::write(self.ctx, tx, self.id, (self.operation(), proof, &claims)).await?;
+            self.cleaning().free(tx).await?;
+        }
+        Ok(Next::Done)
+    }
+
+    async fn give_up(self, tx: &mut Tx, reason: String, open: Option<Uuid>) -> Result<Next, Error> {
+        let report = self
+            .report(Event::ReleaseExhausted, "exhausted")
+            .with(REASON, Value::Text(reason.clone().into()));
+        let outcome = reported(allocations::report(tx, self.id, &report).await?)?;
+        if outcome.landed_on(Status::ReleaseFailed) {
+            self.cleaning().get_stuck(tx, &reason).await?;
+        }
+        match open {
+            Some(task) => {
+                let until = self.ctx.clock.after(Duration::from_secs(LATE_PROOF_SECONDS));
+                self.wait(At::GivenUp { task, until }, until)
+            }
+            None => Ok(Next::Done),
+        }
+    }
+
+    /// After giving up: a proof still counts, anything else is no news.
+    async fn late(
+        self,
+        tx: &mut Tx,
+        (task, until): (Uuid, Timestamp),
+        happened: &Happened,
+    ) -> Result<Next, Error> {
+        match happened {
+            Happened::TaskFinished { task_id } if *task_id == task => {
+                let task = task::load(tx, task).await?;
+                let complete = task.cleanup_complete == Some(true);
+                let proof = if complete { cleanup::proof_of(&task)? } else { None };
+                if complete { self.complete(tx, proof).await } else { Ok(Next::Done) }
+            }
+            Happened::TimeOut | Happened::Cancelled => Ok(Next::Done),
+            Happened::Started | Happened::TaskFinished { .. } => {
+                self.wait(At::GivenUp { task, until }, until)
+            }
+        }
+    }
+}
+
+/// A release that no worker could take.
+/// Door: the bus, when `provisioning.releasing.requested` is exhausted.
+///
+/// # Errors
+/// When the database fails.
+pub async fn exhausted(ctx: &Ctx, id: AllocationId, operation: OperationId) -> Result<(), Error> {
+    let mut tx = ctx.store.begin().await?;
+    let event = EventId(derived(&format!("exhausted-{operation}"), "exhausted"));
+    let report = Report::new(Event::ReleaseExhausted, event, Actor::new(Source::Worker, "bus"))
+        .about(operation)
+        .with(REASON, Value::Text("no_worker".into()));
+    let outcome = reported(allocations::report(&mut tx, id, &report).await?)?;
+    tx.commit().await?;
+    if outcome.is_applied() {
+        tracing::warn!(allocation_id = %id, "no worker could take the release: it has failed");
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! The stories put together with what carries them: one context and one spine a process. The product runs it; a test steps
+//! it.
+
+use std::sync::Arc;
+
+use spine::workflow::embedded::Embedded;
+use spine::{Clock, Spine, Wake};
+use store::Store;
+
+use crate::keys::Keys;
+use crate::policies::Policies;
+use crate::{Ctx, Error, doors};
+
+/// What a process consists of, below its doors for people and nodes.
+#[derive(Clone)]
+pub struct Assembled {
+    /// What stories stand on.
+    pub ctx: Ctx,
+    /// What moves by itself.
+    pub spine: Spine,
+}
+
+/// Puts the parts together on a store. The keys of the installation are made if it has none.
+///
+/// # Errors
+/// When the store fails, or the keys in it can't be read.
+pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<Assembled, Error> {
+    let wake = Wake::new();
+    let store = store.ringing(wake.bell());
+    let keys = Arc::new(Keys::load_or_create(&store).await?);
+    let engine = Arc::new(Embedded::undefined(store.clone(), clock.clone()));
+    let workflows = Arc::clone(&engine);
+    let ctx = Ctx { store, clock, wake, workflows, keys, policies };
+    engine.define(doors::workflows::table(&ctx));
+    let spine = Spine {
+        store: ctx.store.clone(),
+        clock: ctx.clock.clone(),
+        wake: ctx.wake.clone(),
+        subscriptions: doors::subscriptions::table(&ctx),
+        workflows: engine,
+        timers: doors::timers::table(&ctx),
+    };
+    Ok(Assembled { ctx, spine })
+}

@@ -1,0 +1,86 @@
+//! TABLE: what is swept, and how often. A sweep is a safety net: everything it finds should have been told already.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::machines::allocation::Status;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use spine::timer::Timer;
+use spine::workflow::NewRun;
+use store::allocations::{self, Forgotten};
+
+use crate::account::tokens;
+use crate::allocation::{provision, release};
+use crate::node::{heartbeat, task};
+use crate::{Ctx, Error, idempotency};
+
+/// How long something may stand there before a sweep looks after it.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// How long a message stays in the outbox after it was published.
+const OUTBOX_KEPT: SignedDuration = SignedDuration::from_hours(24);
+
+/// Every timer.
+pub fn table(ctx: &Ctx) -> Vec<Timer> {
+    let seconds = Duration::from_secs;
+    vec![
+        timer(ctx, "silent_nodes", seconds(5), |ctx| Box::pin(heartbeat::sweep_offline(ctx))),
+        timer(ctx, "node_tasks", seconds(5), |ctx| Box::pin(task::sweep(ctx))),
+        timer(ctx, "forgotten_allocations", seconds(10), |ctx| Box::pin(take_up(ctx))),
+        timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
+        timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx))),
+        timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
+    ]
+}
+
+type Sweep = for<'a> fn(&'a Ctx) -> BoxFuture<'a, Result<u64, Error>>;
+
+fn timer(ctx: &Ctx, name: &'static str, period: Duration, sweep: Sweep) -> Timer {
+    let ctx = ctx.clone();
+    let step =
+        move || -> BoxFuture<'static, Result<u64, Box<dyn std::error::Error + Send + Sync>>> {
+            let ctx = ctx.clone();
+            Box::pin(async move { Ok(sweep(&ctx).await?) })
+        };
+    Timer { name, period, step: Arc::new(step) }
+}
+
+/// An allocation that waits for a worker while nobody is at it gets a new run: the steps find out how far it is.
+async fn take_up(ctx: &Ctx) -> Result<u64, Error> {
+    let before = ctx.clock.now().checked_sub(FORGOTTEN_AFTER).unwrap_or_default();
+    let mut tx = ctx.store.begin().await?;
+    let forgotten = allocations::forgotten(&mut tx, before).await?;
+    tx.rollback().await?;
+    let mut taken_up = 0;
+    for allocation in forgotten {
+        let Some(run) = run_for(&allocation)? else {
+            continue;
+        };
+        tracing::warn!(allocation_id = %allocation.id, run = run.id, "nobody was at it: taken up again");
+        taken_up += u64::from(ctx.workflows.start(run).await?);
+    }
+    Ok(taken_up)
+}
+
+fn run_for(allocation: &Forgotten) -> Result<Option<NewRun>, Error> {
+    let (workflow, state) = match allocation.status {
+        Status::Requested | Status::Provisioning => {
+            (provision::WORKFLOW, provision::start_state(allocation.operation)?)
+        }
+        Status::Releasing => (release::WORKFLOW, release::start_state(allocation.operation)?),
+        Status::Active
+        | Status::Restarting
+        | Status::RestartFailed
+        | Status::ReleaseFailed
+        | Status::Released
+        | Status::Failed => return Ok(None),
+    };
+    let id = format!("{workflow}-again-{}-{}", allocation.operation, allocation.seq);
+    Ok(Some(NewRun { id, workflow, entity_id: allocation.id.uuid(), state }))
+}
+
+async fn prune(ctx: &Ctx) -> Result<u64, Error> {
+    let before = ctx.clock.now().checked_sub(OUTBOX_KEPT).unwrap_or_default();
+    let messages = store::outbox::prune(&ctx.store, before).await?;
+    Ok(messages + store::seen::prune(&ctx.store, before).await?)
+}

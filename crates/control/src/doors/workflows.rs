@@ -1,0 +1,35 @@
+//! TABLE: every workflow and the story whose steps it takes.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use spine::workflow::{Definition, Happened, Next, Run, StepError};
+
+use crate::allocation::{provision, release};
+use crate::{Ctx, Error};
+
+type Story = for<'a> fn(&'a Ctx, &'a Run, &'a Happened) -> BoxFuture<'a, Result<Next, Error>>;
+
+/// Every workflow.
+pub fn table(ctx: &Ctx) -> Vec<Definition> {
+    vec![
+        definition(ctx, provision::WORKFLOW, |ctx, run, happened| {
+            Box::pin(provision::step(ctx, run, happened))
+        }),
+        definition(ctx, release::WORKFLOW, |ctx, run, happened| {
+            Box::pin(release::step(ctx, run, happened))
+        }),
+    ]
+}
+
+fn definition(ctx: &Ctx, name: &'static str, story: Story) -> Definition {
+    let ctx = ctx.clone();
+    let step = move |run: Run, happened: Happened| -> BoxFuture<'static, Result<Next, StepError>> {
+        let ctx = ctx.clone();
+        Box::pin(async move {
+            let next = story(&ctx, &run, &happened).await;
+            next.map_err(|error| StepError { reason: error.chain() })
+        })
+    };
+    Definition { name, step: Arc::new(step) }
+}

@@ -1,0 +1,218 @@
+//! Requests that are answered once. The key is taken in the transaction of the effect: there is never an effect without
+//! its answer, nor an answer without its effect, and a request that was undone leaves its key free.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use store::Tx;
+use store::idempotency::{KeyRef, Taken};
+use uuid::Uuid;
+
+use crate::account::secret::sha256;
+use crate::{Ctx, Error};
+
+/// How many keys are forgotten at a time.
+const PRUNE_BATCH: i64 = 1_000;
+
+/// The keys that this process is working on, so that a second request does not block a connection to wait for the first.
+static IN_FLIGHT: Mutex<Option<HashSet<Name>>> = Mutex::new(None);
+
+/// What names a key: whose, where, which.
+type Name = (Uuid, &'static str, String);
+
+/// The key of a request. While one is at work, another of the same name in this process is refused; it is given back when
+/// the answer is stored, or when it is dropped.
+#[derive(Debug)]
+pub struct Key {
+    /// Whose.
+    pub principal: Uuid,
+    /// On which route.
+    pub route: &'static str,
+    /// What they call it.
+    pub key: String,
+    /// The SHA-256 of the body.
+    pub fingerprint: [u8; 32],
+    flight: Mutex<Option<Flight>>,
+}
+
+impl Key {
+    /// The key called `key` of a request with this body.
+    pub fn of(principal: Uuid, route: &'static str, key: &str, body: &[u8]) -> Key {
+        let (key, fingerprint) = (key.to_owned(), sha256(body));
+        Key { principal, route, key, fingerprint, flight: Mutex::new(None) }
+    }
+
+    fn stored(&self) -> KeyRef<'_> {
+        KeyRef { principal: self.principal, route: self.route, key: &self.key }
+    }
+
+    /// Marks the key as at work. A story that is run again after a lost race still has its mark.
+    fn take_off(&self) -> Result<(), Error> {
+        let mut flight = locked(&self.flight);
+        if flight.is_none() {
+            let name = (self.principal, self.route, self.key.clone());
+            *flight = Some(Flight::begin(name).ok_or(Error::IdempotencyInFlight)?);
+        }
+        Ok(())
+    }
+
+    fn land(&self) {
+        locked(&self.flight).take();
+    }
+}
+
+/// A key at work, until dropped.
+#[derive(Debug)]
+struct Flight(Name);
+
+impl Flight {
+    fn begin(name: Name) -> Option<Flight> {
+        let fresh = locked(&IN_FLIGHT).get_or_insert_default().insert(name.clone());
+        fresh.then_some(Flight(name))
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(names) = locked(&IN_FLIGHT).as_mut() {
+            names.remove(&self.0);
+        }
+    }
+}
+
+/// What is behind these locks is whole after every statement, so a panic elsewhere spoils nothing.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a mutation answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// The HTTP status.
+    pub status: u16,
+    /// What it says.
+    pub body: T,
+    /// Whether it was said before, and only repeated now.
+    pub replayed: bool,
+}
+
+/// How a request begins.
+#[derive(Debug)]
+pub enum Begun<T> {
+    /// It is new: do it in this transaction, and [`finish`] it.
+    Fresh(Tx),
+    /// It was answered before.
+    Known(Answer<T>),
+}
+
+/// Opens the transaction of a mutation, and takes its key in it. Without a key every request is new.
+///
+/// # Errors
+/// [`Error::IdempotencyInFlight`] while the same request runs, [`Error::IdempotencyMismatch`] when the key was used for
+/// another body, [`Error::Conflict`] when the answer was a secret, which is shown once.
+pub async fn begin<T: DeserializeOwned>(ctx: &Ctx, key: Option<&Key>) -> Result<Begun<T>, Error> {
+    let Some(key) = key else {
+        return Ok(Begun::Fresh(ctx.store.begin().await?));
+    };
+    key.take_off()?;
+    let begun = known_or_fresh(ctx, key).await;
+    if !matches!(begun, Ok(Begun::Fresh(_))) {
+        key.land();
+    }
+    begun
+}
+
+async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Begun<T>, Error> {
+    let mut tx = ctx.store.begin().await?;
+    let (now, expired_before) = (ctx.clock.now(), expired_before(ctx));
+    let fingerprint = &key.fingerprint;
+    let taken =
+        store::idempotency::take(&mut tx, key.stored(), fingerprint, now, expired_before).await?;
+    let answer = match taken {
+        Taken::Free => return Ok(Begun::Fresh(tx)),
+        Taken::Answered(answer) => answer,
+    };
+    tx.rollback().await?;
+    if answer.fingerprint != key.fingerprint {
+        return Err(Error::IdempotencyMismatch);
+    }
+    let Some(body) = answer.body else {
+        return Err(Error::Conflict(
+            "this request was answered before, with a secret that is shown only once".to_owned(),
+        ));
+    };
+    let body = serde_json::from_value(body)
+        .map_err(|_| Error::Broken("a stored answer can't be read".to_owned()))?;
+    Ok(Begun::Known(Answer { status: answer.status, body, replayed: true }))
+}
+
+/// Stores the answer and commits.
+///
+/// # Errors
+/// What the store refuses; nothing has happened then.
+pub async fn finish<T: Serialize>(
+    mut tx: Tx,
+    key: Option<&Key>,
+    status: u16,
+    body: T,
+) -> Result<Answer<T>, Error> {
+    if let Some(key) = key {
+        let stored = serde_json::to_value(&body)
+            .map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
+        store_answer(&mut tx, key, status, Some(&stored)).await?;
+    }
+    tx.commit().await?;
+    Ok(settled(key, status, body))
+}
+
+/// [`finish`] for an answer that carries a secret: that it was answered is stored, the body is not.
+///
+/// # Errors
+/// What the store refuses; nothing has happened then.
+pub async fn finish_secret<T>(
+    mut tx: Tx,
+    key: Option<&Key>,
+    status: u16,
+    body: T,
+) -> Result<Answer<T>, Error> {
+    if let Some(key) = key {
+        store_answer(&mut tx, key, status, None).await?;
+    }
+    tx.commit().await?;
+    Ok(settled(key, status, body))
+}
+
+async fn store_answer(
+    tx: &mut Tx,
+    key: &Key,
+    status: u16,
+    body: Option<&serde_json::Value>,
+) -> Result<(), Error> {
+    if store::idempotency::answer(tx, key.stored(), status, body).await? {
+        return Ok(());
+    }
+    Err(Error::Broken(format!("{} was finished without its key having been taken", key.route)))
+}
+
+fn settled<T>(key: Option<&Key>, status: u16, body: T) -> Answer<T> {
+    if let Some(key) = key {
+        key.land();
+    }
+    Answer { status, body, replayed: false }
+}
+
+/// Forgets some of the keys that have expired; says how many. When it is a full batch there may be more.
+///
+/// # Errors
+/// When the store fails.
+pub async fn prune(ctx: &Ctx) -> Result<u64, Error> {
+    Ok(store::idempotency::prune(&ctx.store, expired_before(ctx), PRUNE_BATCH).await?)
+}
+
+fn expired_before(ctx: &Ctx) -> Timestamp {
+    let ttl = SignedDuration::from_secs(i64::from(ctx.policies.idempotency_ttl_seconds));
+    ctx.clock.now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
+}

@@ -1,0 +1,7 @@
+//! Nodes: enrolment, heartbeats, tasks.
+
+pub mod admin;
+pub mod enrol;
+pub mod heartbeat;
+
+pub mod task;

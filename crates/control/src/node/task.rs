@@ -1,0 +1,297 @@
+//! A node task, in order of time: `issue` → `claim` by the agent → `phases` → `finish`; `sweep` for those nobody hears of.
+//! Doors: workflows, the node gateway, timers.
+
+use domain::ids::{AllocationId, EventId, NodeId, NodeTaskId, OperationId};
+use domain::machines::NodeTask;
+use domain::machines::REASON;
+use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, NODE_ID, Status};
+use jiff::Timestamp;
+use lifecycle::{Code as _, Outcome, Source, Value};
+use store::Tx;
+use store::lifecycle::{Actor, Birth, Report, apply};
+use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
+use uuid::Uuid;
+use wire::node::{
+    Acknowledged, Envelope, PROTOCOL, PhaseBatch, PhaseReport, SignedTask, TaskOutcome, TaskResult,
+    Work,
+};
+use wire::seal::Purpose;
+
+use super::enrol::AgentIdentity;
+use crate::ids::{derived, new_event};
+use crate::{Ctx, Error};
+
+/// The longest sentence of a node that is kept.
+const MESSAGE_CHARS_MAX: usize = 512;
+/// The most phases that are taken at a time.
+const PHASES_MAX: usize = 256;
+
+/// Work for a node, about an operation of an allocation.
+#[derive(Clone, Debug)]
+pub struct Order<'a> {
+    /// The workflow that waits for it.
+    pub run: &'a str,
+    /// What tells it from the other tasks of the run: the same words are the same task.
+    pub label: String,
+    /// The node.
+    pub node: NodeId,
+    /// The allocation.
+    pub allocation: AllocationId,
+    /// Its operation.
+    pub operation: OperationId,
+    /// After this nobody need do it any more.
+    pub deadline: Timestamp,
+}
+
+/// Queues a task in the transaction of the step that wants it. Asked twice, it is queued once.
+///
+/// # Errors
+/// When the database fails.
+pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTaskId, Error> {
+    let id = NodeTaskId(derived(order.run, &order.label));
+    let params = work.params().map_err(|error| Error::Broken(error.to_string()))?;
+    let task = NewTask {
+        id,
+        node: order.node,
+        allocation: order.allocation,
+        operation: order.operation,
+        kind: work.kind().code(),
+        params,
+        run: Some(order.run.to_owned()),
+        deadline: Some(order.deadline),
+    };
+    let actor = Actor::new(Source::Worker, order.run);
+    let birth = Birth::new(EventId(derived(order.run, &format!("{} queued", order.label))), actor);
+    node_tasks::insert(tx, &task, birth).await?;
+    Ok(id)
+}
+
+/// Hands the oldest waiting task to its node's agent, signed for this dispatch.
+///
+/// # Errors
+/// When the database fails.
+pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask>, Error> {
+    let mut tx = ctx.store.begin().await?;
+    let Some(task) = node_tasks::lock_queued(&mut tx, agent.node_id).await? else {
+        tx.rollback().await?;
+        return Ok(None);
+    };
+    let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
+        .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
+        .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
+    let outcome = apply::<NodeTask>(&mut tx, task.id, &report).await?;
+    if !outcome.is_applied() {
+        tx.commit().await?;
+        return Ok(None);
+    }
+    let now = ctx.clock.now();
+    let dispatch = task.dispatch + 1;
+    let envelope = envelope(ctx, &task, dispatch, now);
+    let envelope =
+        serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
+    let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
+    let lease_until = ctx.after_seconds(ctx.policies.task_lease_seconds);
+    let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
+    node_tasks::seal(&mut tx, task.id, &sealed).await?;
+    tx.commit().await?;
+    Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature }))
+}
+
+fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
+    Envelope {
+        v: PROTOCOL,
+        key_id: ctx.keys.verifying(Purpose::Task).id(),
+        task_id: task.id.uuid(),
+        node_id: task.node.uuid(),
+        allocation_id: task.allocation.uuid(),
+        operation_id: task.operation.uuid(),
+        fence: task.fence,
+        dispatch,
+        kind: task.kind.clone(),
+        params: task.params.clone(),
+        issued_at: now,
+        not_before: now,
+        expires_at: ctx.after_seconds(ctx.policies.task_envelope_ttl_seconds),
+    }
+}
+
+/// The agent tells how far it is.
+///
+/// # Errors
+/// [`Error::Invalid`] when it tells too much at once.
+pub async fn phases(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    task: NodeTaskId,
+    batch: &PhaseBatch,
+) -> Result<Acknowledged, Error> {
+    if batch.phases.len() > PHASES_MAX {
+        return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
+    }
+    let mut tx = ctx.store.begin().await?;
+    let added = add_phases(ctx, &mut tx, agent, (task, batch.dispatch), &batch.phases).await?;
+    tx.commit().await?;
+    let answer = if added > 0 { "applied" } else { "duplicate" };
+    Ok(Acknowledged { applied: added > 0, answer: answer.to_owned() })
+}
+
+async fn add_phases(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    agent: &AgentIdentity,
+    dispatch: (NodeTaskId, i64),
+    phases: &[PhaseReport],
+) -> Result<u64, Error> {
+    if phases.is_empty() {
+        return Ok(0);
+    }
+    let row = |phase: &PhaseReport| PhaseRow {
+        seq: phase.seq,
+        phase: phase.phase.0.code(),
+        status: phase.status.0.code(),
+        at: phase.at,
+    };
+    let rows: Vec<PhaseRow> = phases.iter().map(row).collect();
+    let lease_until = ctx.after_seconds(ctx.policies.task_lease_seconds);
+    Ok(node_tasks::add_phases(tx, dispatch, agent.agent_id, &rows, lease_until).await?)
+}
+
+/// The agent tells how a task ended. Said twice, it counts once; from another agent or an older dispatch, never.
+///
+/// # Errors
+/// When the database fails.
+pub async fn finish(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    id: NodeTaskId,
+    result: &TaskResult,
+) -> Result<Acknowledged, Error> {
+    if result.phases.len() > PHASES_MAX {
+        return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
+    }
+    let outcome = trimmed(&result.outcome);
+    let mut tx = ctx.store.begin().await?;
+    let known = node_tasks::find(&mut tx, id).await?;
+    let of_this_node = known.as_ref().is_some_and(|task| task.node == agent.node_id);
+    if !of_this_node {
+        return Err(Error::NotFound("task"));
+    }
+    add_phases(ctx, &mut tx, agent, (id, result.dispatch), &result.phases).await?;
+    let event =
+        if matches!(outcome, TaskOutcome::Failed { .. }) { Event::Failure } else { Event::Success };
+    let mut report = Report::new(event, new_event(&tx), agent.actor())
+        .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()))
+        .with(DISPATCH, Value::Int(result.dispatch));
+    match &outcome {
+        TaskOutcome::Provisioned { .. } => {}
+        TaskOutcome::Cleaned { proof } => {
+            report = report.with(CLEANUP_COMPLETE, Value::Bool(proof.is_complete()));
+        }
+        TaskOutcome::Failed { reason, .. } => {
+            report = report.with(REASON, Value::Text(reason.0.code().into()));
+        }
+    }
+    let answer = apply::<NodeTask>(&mut tx, id, &report).await?;
+    if answer.is_applied() {
+        let kept =
+            serde_json::to_value(&outcome).map_err(|error| Error::Broken(error.to_string()))?;
+        node_tasks::keep_result(&mut tx, id, &kept).await?;
+    }
+    tx.commit().await?;
+    Ok(acknowledged(&answer))
+}
+
+/// What a node says in its own words is cut to size and freed of control characters before it is kept.
+fn trimmed(outcome: &TaskOutcome) -> TaskOutcome {
+    match outcome {
+        TaskOutcome::Failed { reason, phase, message } => {
+            let shown = message.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX);
+            TaskOutcome::Failed { reason: *reason, phase: *phase, message: shown.collect() }
+        }
+        TaskOutcome::Provisioned { .. } | TaskOutcome::Cleaned { .. } => outcome.clone(),
+    }
+}
+
+fn acknowledged(outcome: &Outcome<Status>) -> Acknowledged {
+    let answer = match outcome {
+        Outcome::Applied { .. } => "applied".to_owned(),
+        Outcome::Duplicate(_) => "duplicate".to_owned(),
+        Outcome::Refused(refusal) => refusal.to_string(),
+    };
+    Acknowledged { applied: outcome.is_applied(), answer }
+}
+
+/// Calls a task off.
+///
+/// # Errors
+/// [`store::Error::Conflict`] when a race was lost.
+pub async fn cancel(tx: &mut Tx, run: &str, task: &Task, why: &'static str) -> Result<(), Error> {
+    let event = EventId(derived(run, &format!("cancel {}", task.id)));
+    let report = Report::new(Event::Cancelling, event, Actor::new(Source::Worker, run))
+        .with(REASON, Value::Text(why.into()));
+    settled(apply::<NodeTask>(tx, task.id, &report).await?)
+}
+
+/// Nobody waits for a task any more.
+///
+/// # Errors
+/// [`store::Error::Conflict`] when a race was lost.
+pub async fn expire(tx: &mut Tx, run: &str, task: NodeTaskId) -> Result<(), Error> {
+    let event = EventId(derived(run, &format!("expire {task}")));
+    let report = Report::new(Event::Expiring, event, Actor::new(Source::Worker, run));
+    settled(apply::<NodeTask>(tx, task, &report).await?)
+}
+
+/// Whether it ended this way or another is all the same, unless it must be tried again.
+fn settled(outcome: Outcome<Status>) -> Result<(), Error> {
+    if outcome.is_retryable() { Err(store::Error::Conflict.into()) } else { Ok(()) }
+}
+
+/// Tasks whose agent has fallen silent are queued again, as long as they may be; those that nobody need do any more, or
+/// that have been handed out often enough, have expired.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
+    let now = ctx.clock.now();
+    let mut tx = ctx.store.begin().await?;
+    let lost = node_tasks::lost_leases(&mut tx, now).await?;
+    let overdue = node_tasks::overdue(&mut tx, now).await?;
+    tx.rollback().await?;
+    let mut swept = 0;
+    for (task, dispatch, again) in lost {
+        swept += u64::from(sweep_one(ctx, task, again.then_some(dispatch)).await?);
+    }
+    for task in overdue {
+        swept += u64::from(sweep_one(ctx, task, None).await?);
+    }
+    Ok(swept)
+}
+
+/// One task in a transaction of its own: one that is contended does not hold the others up.
+async fn sweep_one(ctx: &Ctx, id: NodeTaskId, dispatch: Option<i64>) -> Result<bool, Error> {
+    let mut tx = ctx.store.begin().await?;
+    let timer = Actor::new(Source::Timer, "sweep of tasks");
+    let event = if dispatch.is_some() { Event::LeaseExpired } else { Event::Expiring };
+    let mut report = Report::new(event, new_event(&tx), timer);
+    if let Some(dispatch) = dispatch {
+        report = report.with(DISPATCH, Value::Int(dispatch));
+    }
+    let outcome = apply::<NodeTask>(&mut tx, id, &report).await?;
+    if outcome.landed_on(Status::Queued)
+        && let Some(task) = node_tasks::find(&mut tx, id).await?
+    {
+        node_tasks::ring_node(&mut tx, task.node);
+    }
+    tx.commit().await?;
+    Ok(outcome.is_applied())
+}
+
+/// A task that a workflow waited for, if it has ended.
+///
+/// # Errors
+/// When there is no such task.
+pub async fn load(tx: &mut Tx, id: Uuid) -> Result<Task, Error> {
+    let task = node_tasks::find(tx, NodeTaskId(id)).await?;
+    task.ok_or_else(|| Error::Broken(format!("task {id} is not there")))
+}

@@ -1,0 +1,14 @@
+//! The stories, on a real Postgres.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a step that can't be taken fails the test, and says which"
+)]
+
+mod account;
+mod allocation_create;
+mod allocation_provision;
+mod allocation_release;
+mod doors;
+mod enrol;
+mod timeline;

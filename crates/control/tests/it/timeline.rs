@@ -1,0 +1,188 @@
+//! What people see of an allocation: honest sentences, what they may do, and a timeline in which nothing is found that was
+//! not written for them.
+
+use control::Caller;
+use control::allocation::{timeline, view};
+use control::operations;
+use domain::ids::AllocationId;
+use domain::machines::allocation::Status;
+use testkit::{Act, House, new_id};
+use wire::http::allocations::Action;
+use wire::http::timeline::{ItemKind, ItemStatus, Timeline, TimelineItem};
+use wire::node::{FailureReason, PhaseStatus};
+
+async fn seen(house: &House, id: uuid::Uuid) -> Timeline {
+    timeline::for_tenant(&house.ctx, &house.tenant, AllocationId(id)).await.expect("theirs")
+}
+
+/// Every invariant holds.
+async fn is_sound(house: &House) {
+    let checked = operations::invariants(&house.ctx, &house.operator).await.expect("an answer");
+    assert!(checked.clean, "{checked:?}");
+}
+
+fn names(timeline: &Timeline) -> Vec<&str> {
+    timeline.items.iter().map(|item| item.name.as_str()).collect()
+}
+
+fn task<'t>(timeline: &'t Timeline, kind: &str) -> &'t TimelineItem {
+    let found = timeline.items.iter().find(|item| item.name == kind);
+    found.unwrap_or_else(|| panic!("there is no {kind}: {:?}", names(timeline)))
+}
+
+#[tokio::test]
+async fn a_life_is_told_from_the_request_to_the_proof() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0]).await;
+    let id = house.active("h100.slice", 2).await.id;
+    let told = seen(&house, id).await;
+    assert_eq!(told.status.0, Status::Active);
+    assert_eq!(
+        names(&told),
+        ["requested", "placement_reserved", "provisioning_started", "slice.vm_provision", "active"]
+    );
+    let provision = task(&told, "slice.vm_provision");
+    assert_eq!(provision.kind.0, ItemKind::NodeTask);
+    assert_eq!(provision.status.0, ItemStatus::Succeeded);
+    assert_eq!(provision.summary, "Creating GPU slice VM");
+    assert!(provision.task_id.is_some() && provision.completed_at.is_some());
+    assert!(!provision.phases.is_empty());
+    for phase in &provision.phases {
+        assert_eq!(phase.status.0, PhaseStatus::Succeeded, "{phase:?}");
+    }
+    assert_eq!(task(&told, "placement_reserved").summary, "2 GPUs on one machine were reserved.");
+
+    house.release(id).await.expect("it is theirs");
+    house.settle().await;
+    let told = seen(&house, id).await;
+    assert_eq!(names(&told)[5..], ["releasing", "slice.vm_release", "released"]);
+    assert!(told.items.iter().is_sorted_by_key(|item| item.started_at));
+    is_sound(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_failure_is_told_with_what_is_done_about_it() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0]).await.will(&[Act::Fail(FailureReason::GuestNotReady)]);
+    let id = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    let told = seen(&house, id).await;
+    for name in ["slice.vm_provision", "failed"] {
+        let item = task(&told, name);
+        assert_eq!(item.status.0, ItemStatus::Failed);
+        assert_eq!(item.reason.as_deref(), Some("guest_not_ready"), "{name}");
+        let advice = item.advice.as_deref().unwrap_or_default();
+        assert!(advice.contains("an image that has the drivers installed"), "{advice}");
+    }
+    let shown = house.show(id).await;
+    assert_eq!(shown.status_reason.as_deref(), Some("guest_not_ready"));
+    assert!(shown.status_text.contains("You were not charged"), "{}", shown.status_text);
+    assert!(shown.allowed_actions.is_empty());
+    is_sound(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn tenants_and_operators_are_told_what_is_for_them() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0]).await.will(&[Act::Fail(FailureReason::SshNotReady)]);
+    let id = AllocationId(house.create("h100.slice", 1).await.expect("it fits").id);
+    house.settle().await;
+    let told = seen(&house, id.uuid()).await;
+    let hidden = |item: &TimelineItem| {
+        item.actor.is_none() && item.node.is_none() && item.dispatches.is_none()
+    };
+    assert!(told.items.iter().all(hidden), "{told:?}");
+    let advice = task(&told, "slice.vm_provision").advice.clone().expect("it failed");
+    assert!(!advice.contains("The agent says"), "{advice}");
+
+    let operators = timeline::for_operator(&house.ctx, &house.operator, id).await.expect("theirs");
+    assert_eq!(names(&operators), names(&told));
+    let failed = task(&operators, "slice.vm_provision");
+    assert_eq!((failed.node.as_deref(), failed.dispatches), (Some("node-0"), Some(1)));
+    let advice = failed.advice.as_deref().expect("it failed");
+    assert!(advice.contains("The agent says"), "{advice}");
+    assert!(!advice.chars().any(char::is_control));
+    let requested = task(&operators, "requested");
+    assert_eq!(requested.actor, Some(format!("user {}", house.tenant.user_id)));
+    let refused = timeline::for_operator(&house.ctx, &house.tenant, id).await;
+    assert!(refused.is_err(), "a tenant is no operator");
+    is_sound(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn how_long_it_usually_takes_is_said_once_it_is_known() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0, 0, 0, 0, 0]).await;
+    for _ in 0..4 {
+        house.active("h100.slice", 1).await;
+    }
+    // Two that stay open: the first is asked for when four are known, the second when five are.
+    house.first_node().will(&[Act::FallSilent]);
+    let early = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    let told = seen(&house, early).await;
+    let open = task(&told, "slice.vm_provision");
+    assert_eq!((open.status.0, open.completed_at), (ItemStatus::Running, None));
+    assert_eq!(open.expected_seconds, None, "four are too few");
+    house.active("h100.slice", 1).await;
+    let told = seen(&house, early).await;
+    let expected = task(&told, "slice.vm_provision").expected_seconds.expect("five are enough");
+    assert!(expected.p50 <= expected.p90);
+    is_sound(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_may_be_done_depends_on_who_asks_and_where_it_stands() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0]).await;
+    let id = house.active("h100.slice", 1).await.id;
+    let actions = async |caller: &Caller| {
+        let shown = view::show(&house.ctx, caller, AllocationId(id)).await.expect("theirs");
+        shown.allowed_actions.iter().map(|action| action.0).collect::<Vec<Action>>()
+    };
+    assert_eq!(actions(&house.tenant).await, [Action::Release]);
+    let both = Caller { operator: true, ..house.tenant.clone() };
+    assert_eq!(actions(&both).await, [Action::Release, Action::ForceRelease]);
+    let filter = view::Filter { project_id: None, status: Some(Status::Active) };
+    let page = view::admin_list(&house.ctx, &house.operator, &filter, None, None).await;
+    let page = page.expect("a list");
+    assert_eq!(page.items[0].allowed_actions, [wire::Coded(Action::ForceRelease)]);
+
+    let shown = house.show(id).await;
+    assert!(shown.access.is_some(), "there is something to reach");
+    assert_eq!(shown.node.as_deref(), Some("node-0"));
+    house.release(id).await.expect("theirs");
+    let shown = house.show(id).await;
+    assert!(shown.access.is_none() && shown.allowed_actions.is_empty());
+    assert!(shown.status_text.contains("not being charged since"), "{}", shown.status_text);
+    house.settle().await;
+    let shown = house.show(id).await;
+    assert_eq!((shown.node, shown.slots.len()), (None, 0));
+    assert!(shown.status_text.contains("the receipt proves it"), "{}", shown.status_text);
+    is_sound(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn operators_see_that_every_invariant_holds() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 1]).await;
+    let id = house.active("h100.slice", 2).await.id;
+    house.release(id).await.expect("theirs");
+    house.settle().await;
+    let checked = operations::invariants(&house.ctx, &house.operator).await.expect("an answer");
+    assert!(checked.clean, "{checked:?}");
+    assert_eq!(checked.invariants.len(), store::audit::INVARIANTS.len());
+    assert!(operations::invariants(&house.ctx, &house.tenant).await.is_err());
+    let letters = operations::dead_letters(&house.ctx, &house.operator, None, None).await;
+    assert!(letters.expect("a list").items.is_empty());
+    let none =
+        operations::redrive(&house.ctx, &house.operator, "provisioner", new_id(), None).await;
+    assert!(matches!(none, Err(control::Error::NotFound("dead letter"))));
+    is_sound(&house).await;
+    house.close().await;
+}

@@ -1,0 +1,154 @@
+//! The spine put together: relay, consumers, workflows, timers and the bridge to other processes. The product runs it; a test
+//! steps it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use store::Store;
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::bus::Subscription;
+use crate::bus::postgres::Consumer;
+use crate::timer::Timer;
+use crate::workflow::embedded::Embedded;
+use crate::{Clock, Error, Wake, relay, timer, wake};
+
+/// Everything that moves by itself. Its store rings the bell of its wake: see [`Store::ringing`].
+#[derive(Clone)]
+pub struct Spine {
+    /// Where truth rests.
+    pub store: Store,
+    /// What time it is.
+    pub clock: Clock,
+    /// Who waits for what.
+    pub wake: Wake,
+    /// The table of subscriptions.
+    pub subscriptions: Vec<Subscription>,
+    /// The engine that runs workflows.
+    pub workflows: Arc<Embedded>,
+    /// The table of timers.
+    pub timers: Vec<Timer>,
+}
+
+impl Spine {
+    /// Runs all parts until stopped, and waits for what is under way.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] when a part has ended by itself: the others are stopped then too.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), Error> {
+        // Cancelled with `stop`, and also when a part has ended.
+        let stop = stop.child_token();
+        self.spawn(&stop).watch(&stop).await
+    }
+
+    fn spawn(&self, stop: &CancellationToken) -> Parts {
+        let mut parts = Parts::default();
+        let (store, wake) = (self.store.clone(), self.wake.clone());
+        parts.add("the bridge", wake::bridge(store, wake, stop.clone()));
+        let (store, wake) = (self.store.clone(), self.wake.clone());
+        parts.add("the relay", relay::run(store, self.subscriptions.clone(), wake, stop.clone()));
+        for subscription in &self.subscriptions {
+            let name = format!("the consumer {}", subscription.consumer);
+            let consumer = self.consumer(subscription);
+            let (wake, stop) = (self.wake.clone(), stop.clone());
+            parts.add(name, async move { consumer.run(&wake, &stop).await });
+        }
+        let (workflows, wake, ending) =
+            (Arc::clone(&self.workflows), self.wake.clone(), stop.clone());
+        parts.add("the workflow engine", async move { workflows.run(&wake, &ending).await });
+        parts.add("the timers", timer::run(self.timers.clone(), stop.clone()));
+        parts
+    }
+
+    /// One pass of the relay, every consumer and the workflow engine, not of the timers; answers how much there was to do.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn step_all(&self) -> Result<usize, Error> {
+        let mut done = relay::step(&self.store, &self.subscriptions).await?;
+        for subscription in &self.subscriptions {
+            done += self.consumer(subscription).step().await?;
+        }
+        done += self.workflows.step().await?;
+        Ok(done)
+    }
+
+    /// Every timer once; answers how much there was to do.
+    ///
+    /// # Errors
+    /// The first failure; the timers behind it have not run.
+    pub async fn step_timers(&self) -> Result<u64, Error> {
+        let mut done = 0;
+        for timer in &self.timers {
+            done += timer.step().await?;
+        }
+        Ok(done)
+    }
+
+    fn consumer(&self, subscription: &Subscription) -> Consumer {
+        Consumer::new(self.store.clone(), self.clock.clone(), subscription.clone())
+    }
+}
+
+/// What runs, by name.
+#[derive(Default)]
+struct Parts {
+    running: JoinSet<()>,
+    names: HashMap<Id, String>,
+}
+
+impl Parts {
+    fn add(&mut self, name: impl Into<String>, part: impl Future<Output = ()> + Send + 'static) {
+        let id = self.running.spawn(part).id();
+        self.names.insert(id, name.into());
+    }
+    /// Waits for all of them. The first that ends before it is stopped, or panics, stops the others.
+    async fn watch(mut self, stop: &CancellationToken) -> Result<(), Error> {
+        let mut result = Ok(());
+        while let Some(ended) = self.running.join_next_with_id().await {
+            let (id, how, wrong) = match ended {
+                Ok((id, ())) => (id, "ended", !stop.is_cancelled()),
+                Err(error) => (error.id(), "panicked", true),
+            };
+            if wrong && result.is_ok() {
+                let part = self.names.remove(&id).unwrap_or_default();
+                tracing::error!(part, how, "a part of the spine is gone");
+                result = Err(Error::Ended { part, how });
+            }
+            stop.cancel();
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::Parts;
+
+    #[tokio::test]
+    async fn a_part_that_ends_or_panics_is_named_and_the_others_are_stopped() {
+        for how in ["ended", "panicked"] {
+            let (mut parts, stop) = (Parts::default(), CancellationToken::new());
+            let stopped = stop.clone();
+            parts.add("the patient part", async move { stopped.cancelled().await });
+            parts.add("the hasty part", async move { assert!(how == "ended", "on purpose") });
+            let error = parts.watch(&stop).await.expect_err("a part is gone");
+            assert!(error.to_string().starts_with(&format!("the hasty part has {how}")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn parts_that_end_because_they_were_stopped_are_no_fault() {
+        let (mut parts, stop) = (Parts::default(), CancellationToken::new());
+        for name in ["one", "two"] {
+            let stopped = stop.clone();
+            parts.add(name, async move { stopped.cancelled().await });
+        }
+        stop.cancel();
+        parts.watch(&stop).await.expect("they were stopped");
+    }
+}

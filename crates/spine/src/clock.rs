@@ -1,0 +1,38 @@
+//! The clock that stories, timers and tokens are judged by. It is the machine's, moved by what a test has added to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A clock. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    ahead_micros: Arc<AtomicI64>,
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Clock {
+        Clock::default()
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_micros(self.ahead_micros.load(Ordering::SeqCst));
+        // Adding fails only at the end of time.
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
+    }
+
+    /// What time it will be after `duration`.
+    pub fn after(&self, duration: Duration) -> Timestamp {
+        self.now().checked_add(duration).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Moves the clock ahead, for tests.
+    pub fn advance(&self, duration: Duration) {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        self.ahead_micros.fetch_add(micros, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,51 @@
+//! The relay: facts leave the outbox for the consumers that hear them, in order for every row, however many relays there
+//! are.
+
+use store::outbox::{self, Hearer};
+use store::{Ring, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::bus::Subscription;
+use crate::error::chain;
+use crate::pump::SWEEP;
+use crate::{Error, Wake};
+
+/// Moves one batch; answers how many facts have left the outbox.
+///
+/// # Errors
+/// When the store fails; nothing has moved then.
+pub async fn step(store: &Store, subscriptions: &[Subscription]) -> Result<usize, Error> {
+    let hearers: Vec<Hearer<'_>> = subscriptions
+        .iter()
+        .map(|each| Hearer { consumer: each.consumer, subjects: each.subjects })
+        .collect();
+    let relayed = outbox::relay(store, &hearers).await?;
+    metrics::gauge!("berth_outbox_lag_seconds").set(relayed.lag_seconds);
+    if relayed.unreadable > 0 {
+        let unreadable = u64::try_from(relayed.unreadable).unwrap_or(u64::MAX);
+        metrics::counter!("berth_bus_dead_total", "consumer" => store::deliveries::RELAY)
+            .increment(unreadable);
+    }
+    Ok(relayed.published)
+}
+
+/// Moves what there is, as soon as it is there, until stopped.
+pub async fn run(
+    store: Store,
+    subscriptions: Vec<Subscription>,
+    wake: Wake,
+    stop: CancellationToken,
+) {
+    let bell = wake.on(Ring::Outbox);
+    while !stop.is_cancelled() {
+        match step(&store, &subscriptions).await {
+            Ok(0) => {}
+            Ok(_) => continue,
+            Err(error) => tracing::warn!(error = chain(&error), "the relay could not move facts"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = tokio::time::timeout(SWEEP, bell.notified()) => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Timers: work that is due again and again. Every process runs every timer, so what they do can be had twice; one timer never
+//! overlaps itself within a process, and nothing that it does ends it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::error::chain;
+use crate::pump::guarded;
+
+/// Longer than anything that is still alive.
+const STEP_MAX: Duration = Duration::from_secs(600);
+
+/// What a timer does; answers how much there was to do.
+pub type Tick = Arc<
+    dyn Fn() -> BoxFuture<'static, Result<u64, Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Sync,
+>;
+
+/// A timer: one row of the table of timers.
+#[derive(Clone)]
+pub struct Timer {
+    /// What it is called, in logs and metrics.
+    pub name: &'static str,
+    /// From the beginning of one run to the beginning of the next, if that one has ended by then.
+    pub period: Duration,
+    /// What it does.
+    pub step: Tick,
+}
+
+impl Timer {
+    /// A timer that does `step`.
+    pub fn new<F, E>(
+        name: &'static str,
+        period: Duration,
+        step: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Timer
+    where
+        F: Future<Output = Result<u64, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let step: Tick = Arc::new(move || {
+            let ticked = step();
+            async move { ticked.await.map_err(Into::into) }.boxed()
+        });
+        Timer { name, period, step }
+    }
+
+    /// Does its work once; answers how much there was to do.
+    ///
+    /// # Errors
+    /// What the work answers; a panic is one too.
+    pub async fn step(&self) -> Result<u64, Error> {
+        // Called inside, because it may panic before there is anything to await.
+        let ticked = guarded(STEP_MAX, async { (self.step)().await }).await;
+        let ticked = ticked.map_err(Into::into).flatten();
+        let result = if ticked.is_ok() { "done" } else { "failed" };
+        metrics::counter!("berth_timer_runs_total", "timer" => self.name, "result" => result)
+            .increment(1);
+        ticked.map_err(|source| Error::Timer { timer: self.name, source })
+    }
+
+    /// Does its work at once and then again and again, until stopped. A run that takes longer than the period delays the
+    /// next one.
+    async fn run(&self, stop: &CancellationToken) {
+        let mut ticks = tokio::time::interval(self.period.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            match self.step().await {
+                Ok(0) => {}
+                Ok(count) => tracing::debug!(timer = self.name, count, "a timer had work to do"),
+                Err(error) => {
+                    tracing::warn!(timer = self.name, error = chain(&error), "a timer failed")
+                }
+            }
+        }
+    }
+}
+
+/// Runs timers, each on its own, until stopped.
+pub async fn run(timers: Vec<Timer>, stop: CancellationToken) {
+    let mut running = JoinSet::new();
+    for timer in timers {
+        let stop = stop.clone();
+        running.spawn(async move { timer.run(&stop).await });
+    }
+    // Also without a timer it lasts until stopped.
+    stop.cancelled().await;
+    while running.join_next().await.is_some() {}
+}

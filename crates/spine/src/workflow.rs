@@ -1,0 +1,101 @@
+//! Workflows: a typed state and one function. Given the state and what just happened, a step does one short idempotent
+//! transaction and says what to wait for. Nothing is held while it waits. One definition, several engines.
+
+pub mod embedded;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::Error;
+
+/// What just happened to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "happened", rename_all = "snake_case")]
+pub enum Happened {
+    /// It was started.
+    Started,
+    /// A task that it waited for has ended.
+    TaskFinished {
+        /// Which.
+        task_id: Uuid,
+    },
+    /// What it does is not wanted any more.
+    Cancelled,
+    /// The time it wanted to wait is over.
+    TimeOut,
+}
+
+/// One run, as a step sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its identity: also what makes the identities of the step's facts, so that a step done twice is one step.
+    pub id: String,
+    /// The row it is about.
+    pub entity_id: Uuid,
+    /// What the last step left; at the start what the starter gave.
+    pub state: Value,
+}
+
+/// What a step says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Wait for a word, at most until then.
+    Wait {
+        /// What the next step will see.
+        state: Value,
+        /// When the waiting is over.
+        until: Timestamp,
+        /// What it waits for, in a few words for people.
+        waits_for: &'static str,
+    },
+    /// It is over.
+    Done,
+}
+
+/// A step that could not be done, and is to be tried again.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct StepError {
+    /// Why, for operators.
+    pub reason: String,
+}
+
+/// The function of a workflow.
+pub type Step =
+    Arc<dyn Fn(Run, Happened) -> BoxFuture<'static, Result<Next, StepError>> + Send + Sync>;
+
+/// A workflow: one row of the table of workflows.
+#[derive(Clone)]
+pub struct Definition {
+    /// What it is called; stored with every run, so it never changes.
+    pub name: &'static str,
+    /// What it does.
+    pub step: Step,
+}
+
+/// A run to be.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    /// Its identity: a second start of the same is recognised and harmless, also after the run has ended.
+    pub id: String,
+    /// Which workflow.
+    pub workflow: &'static str,
+    /// The row it is about.
+    pub entity_id: Uuid,
+    /// What it starts with.
+    pub state: Value,
+}
+
+/// An engine that runs workflows.
+pub trait Workflows: Send + Sync + 'static {
+    /// Starts a run; answers whether it is new.
+    fn start(&self, run: NewRun) -> BoxFuture<'_, Result<bool, Error>>;
+
+    /// Tells a run what happened; answers whether there is such a run and it is not over.
+    fn tell(&self, id: &str, happened: Happened) -> BoxFuture<'_, Result<bool, Error>>;
+}

@@ -1,0 +1,248 @@
+//! The engine in Postgres itself. A run that is being stepped is leased, and nothing is held meanwhile; if its engine dies,
+//! another takes it over when the lease ends. A step that fails is tried again for ever, more and more seldom.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::Value;
+use store::workflow_runs::{self, Claim, Claimed, Failed, Saved, Taken, Wait};
+use store::{Ring, Store, Tx};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::{Definition, Happened, NewRun, Next, Run, Workflows};
+use crate::error::chain;
+use crate::pump::{self, Work, guarded, pause_after, twice};
+use crate::{Clock, Error, Wake};
+
+/// When a run is taken over if nothing is heard of it.
+pub const LEASE: Duration = Duration::from_secs(25);
+/// How long one step may take: it is done, or has failed, before anybody takes the run over.
+const STEP_MAX: Duration = Duration::from_secs(20);
+/// The longest pause between two attempts of a step.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The engine. Clones share it; several of them, in one process or in many, share the runs.
+#[derive(Clone)]
+pub struct Embedded {
+    engine: Arc<Engine>,
+}
+
+struct Engine {
+    store: Store,
+    clock: Clock,
+    definitions: OnceLock<Vec<Definition>>,
+}
+
+impl Embedded {
+    /// An engine that knows these workflows.
+    pub fn new(store: Store, clock: Clock, definitions: Vec<Definition>) -> Embedded {
+        let engine = Embedded::undefined(store, clock);
+        engine.define(definitions);
+        engine
+    }
+
+    /// An engine that knows no workflow before [`Embedded::define`], for workflows whose steps themselves need the engine.
+    pub fn undefined(store: Store, clock: Clock) -> Embedded {
+        Embedded { engine: Arc::new(Engine { store, clock, definitions: OnceLock::new() }) }
+    }
+
+    /// Says which workflows there are. Only the first time counts; answers whether this was it.
+    pub fn define(&self, definitions: Vec<Definition>) -> bool {
+        self.engine.definitions.set(definitions).is_ok()
+    }
+
+    /// Steps the runs that are due now, each as far as it gets; answers how many that were.
+    ///
+    /// # Errors
+    /// When nothing could be claimed.
+    pub async fn step(&self) -> Result<usize, Error> {
+        pump::step(self).await
+    }
+
+    /// Steps runs as they are due, until stopped.
+    pub async fn run(&self, wake: &Wake, stop: &CancellationToken) {
+        let bell = wake.on(Ring::Workflows);
+        pump::run(self, &bell, stop).await;
+    }
+
+    fn known(&self, workflow: &str) -> Result<(), Error> {
+        match self.engine.definition(workflow) {
+            Some(_) => Ok(()),
+            None => Err(Error::UnknownWorkflow(workflow.to_owned())),
+        }
+    }
+
+    /// [`Workflows::start`], if the caller's transaction is committed.
+    ///
+    /// # Errors
+    /// When there is no such workflow, or the store fails.
+    pub async fn start_in(&self, tx: &mut Tx, run: &NewRun) -> Result<bool, Error> {
+        self.known(run.workflow)?;
+        Ok(workflow_runs::start_in(tx, &stored(run)).await?)
+    }
+
+    /// [`Workflows::tell`], if the caller's transaction is committed.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn tell_in(&self, tx: &mut Tx, id: &str, happened: &Happened) -> Result<bool, Error> {
+        Ok(workflow_runs::tell_in(tx, id, &serde_json::to_value(happened)?).await?)
+    }
+}
+
+fn stored(run: &NewRun) -> workflow_runs::NewRun<'_> {
+    workflow_runs::NewRun {
+        id: &run.id,
+        workflow: run.workflow,
+        entity_id: run.entity_id,
+        state: &run.state,
+    }
+}
+
+impl Workflows for Embedded {
+    fn start(&self, run: NewRun) -> BoxFuture<'_, Result<bool, Error>> {
+        async move {
+            self.known(run.workflow)?;
+            Ok(workflow_runs::start(&self.engine.store, &stored(&run)).await?)
+        }
+        .boxed()
+    }
+
+    fn tell(&self, id: &str, happened: Happened) -> BoxFuture<'_, Result<bool, Error>> {
+        let id = id.to_owned();
+        async move {
+            let word = serde_json::to_value(happened)?;
+            Ok(workflow_runs::tell(&self.engine.store, &id, &word).await?)
+        }
+        .boxed()
+    }
+}
+
+impl Work for Embedded {
+    /// When the run is due again, if it is known.
+    type Done = Option<Timestamp>;
+    const ROOM: usize = 32;
+
+    async fn claim(&self, room: usize) -> Result<Vec<BoxFuture<'static, Self::Done>>, Error> {
+        let engine = &self.engine;
+        // A run of a workflow that only a newer binary knows is left to that one.
+        let workflows: Vec<&str> =
+            engine.definitions.get().into_iter().flatten().map(|each| each.name).collect();
+        let claim = Claim {
+            workflows: &workflows,
+            now: engine.clock.now(),
+            lease_until: engine.clock.after(LEASE),
+            limit: i64::try_from(room).unwrap_or(i64::MAX),
+        };
+        let claimed = workflow_runs::claim(&engine.store, &claim).await?;
+        let begin = |claimed: Claimed| {
+            let span =
+                tracing::info_span!("workflow", workflow = claimed.workflow, run = claimed.id);
+            Arc::clone(engine).carry(claimed).instrument(span).boxed()
+        };
+        Ok(claimed.into_iter().map(begin).collect())
+    }
+
+    async fn settle(&self, done: Vec<Self::Done>) -> Result<Option<Timestamp>, Error> {
+        // Each run was saved by its own step, because the next word may be waiting for it.
+        Ok(done.into_iter().flatten().min())
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.engine.clock
+    }
+}
+
+/// What became of one step.
+enum Stepped {
+    /// The run is put down, until then if that is known.
+    Down(Option<Timestamp>),
+    /// It has been told more.
+    On { state: Value, word: Value, lease: i64 },
+}
+
+impl Engine {
+    fn definition(&self, workflow: &str) -> Option<&Definition> {
+        self.definitions.get()?.iter().find(|each| each.name == workflow)
+    }
+
+    /// Steps a run until it has heard all it was told.
+    async fn carry(self: Arc<Self>, mut claimed: Claimed) -> Option<Timestamp> {
+        // Only runs of workflows that are known were claimed.
+        let definition = self.definition(&claimed.workflow)?;
+        loop {
+            let (result, stepped) = match self.step(definition, &claimed).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "a step could not be saved");
+                    ("unsaved", Stepped::Down(None))
+                }
+            };
+            let workflow = definition.name;
+            metrics::counter!("berth_workflow_steps_total", "workflow" => workflow, "result" => result)
+                .increment(1);
+            match stepped {
+                Stepped::Down(until) => return until,
+                Stepped::On { state, word, lease } => {
+                    claimed = Claimed { state, word: Some(word), lease, attempts: 1, ..claimed };
+                }
+            }
+        }
+    }
+
+    async fn step(
+        &self,
+        definition: &Definition,
+        claimed: &Claimed,
+    ) -> Result<(&'static str, Stepped), store::Error> {
+        let heard = claimed.word.is_some();
+        let taken = Taken { id: &claimed.id, lease: claimed.lease, heard };
+        // Called inside, because it may panic before there is anything to await.
+        let step = async {
+            let happened = happened(claimed.word.as_ref())?;
+            let run = Run {
+                id: claimed.id.clone(),
+                entity_id: claimed.entity_id,
+                state: claimed.state.clone(),
+            };
+            (definition.step)(run, happened).await.map_err(|error| error.reason)
+        };
+        match guarded(STEP_MAX, step).await.flatten() {
+            Ok(Next::Done) => {
+                let now = self.clock.now();
+                let ours = twice(|| workflow_runs::finish(&self.store, taken, now)).await?;
+                Ok((if ours { "done" } else { "lost" }, Stepped::Down(None)))
+            }
+            Ok(Next::Wait { state, until, waits_for }) => {
+                let lease_until = self.clock.after(LEASE);
+                let wait = Wait { state: &state, until, waits_for, lease_until };
+                let saved = twice(|| workflow_runs::save(&self.store, taken, &wait)).await?;
+                Ok(match saved {
+                    Saved::Lost => ("lost", Stepped::Down(None)),
+                    Saved::Rests => ("waits", Stepped::Down(Some(until))),
+                    Saved::Told { word, lease } => ("waits", Stepped::On { state, word, lease }),
+                })
+            }
+            Err(reason) => {
+                let (attempts, reason) = (claimed.attempts, reason.as_str());
+                tracing::warn!(attempts, reason, "a step failed, and will be tried again");
+                let again_at = self.clock.after(pause_after(attempts, PAUSE_MAX));
+                let failed = Failed { reason, attempts, again_at };
+                let ours = twice(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
+                Ok((if ours { "failed" } else { "lost" }, Stepped::Down(ours.then_some(again_at))))
+            }
+        }
+    }
+}
+
+fn happened(word: Option<&Value>) -> Result<Happened, String> {
+    let Some(word) = word else {
+        return Ok(Happened::TimeOut);
+    };
+    serde::Deserialize::deserialize(word)
+        .map_err(|error| format!("nobody knows what it was told: {error}"))
+}

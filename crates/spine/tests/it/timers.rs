@@ -1,0 +1,74 @@
+//! Timers go on whatever becomes of their work, and never overlap themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use spine::timer::{self, Timer};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::bed::PATIENCE;
+
+#[tokio::test]
+async fn a_timer_runs_at_once_and_goes_on_after_failures_and_panics() {
+    let (told, mut runs) = mpsc::unbounded_channel();
+    let count = Arc::new(AtomicUsize::new(0));
+    let often = Timer::new("often", Duration::from_millis(1), move || {
+        let run = count.fetch_add(1, Ordering::SeqCst);
+        told.send(run).expect("somebody listens");
+        assert!(run != 1, "on purpose");
+        async move { if run == 0 { Err("broken") } else { Ok(1) } }
+    });
+    let (seldom_told, mut seldom_runs) = mpsc::unbounded_channel();
+    let seldom = Timer::new("seldom", Duration::from_secs(3_600), move || {
+        seldom_told.send(()).expect("somebody listens");
+        async { Ok::<u64, String>(0) }
+    });
+    let stop = CancellationToken::new();
+    let watch = async {
+        for expected in 0..5 {
+            assert_eq!(runs.recv().await, Some(expected));
+        }
+        assert_eq!(seldom_runs.recv().await, Some(()), "the first time at once");
+        assert!(seldom_runs.try_recv().is_err(), "and then in an hour");
+        stop.cancel();
+    };
+    let both = async { tokio::join!(timer::run(vec![often, seldom], stop.clone()), watch) };
+    timeout(PATIENCE, both).await.expect("it runs and it stops");
+}
+
+#[tokio::test]
+async fn a_timer_waits_for_its_own_last_run() {
+    let (at_it, total) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, count) = (Arc::clone(&at_it), Arc::clone(&total));
+    let stop = CancellationToken::new();
+    let end = stop.clone();
+    let slow = Timer::new("slow", Duration::from_millis(1), move || {
+        let (now, count, end) = (Arc::clone(&now), Arc::clone(&count), end.clone());
+        async move {
+            assert_eq!(now.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+            // Several periods pass.
+            let _ = timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            if count.fetch_add(1, Ordering::SeqCst) == 4 {
+                end.cancel();
+            }
+            Ok::<u64, String>(0)
+        }
+    });
+    timeout(PATIENCE, timer::run(vec![slow], stop)).await.expect("it runs and it stops");
+    assert_eq!((at_it.load(Ordering::SeqCst), total.load(Ordering::SeqCst)), (0, 5));
+}
+
+#[tokio::test]
+async fn a_timer_that_is_stepped_says_what_broke() {
+    let timer = Timer::new("sweep", Duration::from_secs(1), || async { Err("it is broken") });
+    let error = timer.step().await.expect_err("it fails");
+    let source = std::error::Error::source(&error).expect("it has a cause").to_string();
+    assert_eq!(
+        (error.to_string().as_str(), source.as_str()),
+        ("the timer sweep failed", "it is broken")
+    );
+}

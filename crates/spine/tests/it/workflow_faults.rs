@@ -1,0 +1,158 @@
+//! What every workflow engine does when something breaks: a step that fails is tried again with the same word, for ever; a run
+//! whose engine died is taken over; who comes back too late changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use spine::workflow::{Happened, Next, StepError};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::bed::{Bed, MakeEngine, PATIENCE, held_to, workflow};
+use crate::workflow_conformance::{finished, noted, settle, start, state, tell};
+
+held_to!(embedded by crate::bed::embedded:
+    a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart,
+    an_engine_survives_a_step_that_panics,
+    a_run_whose_engine_died_is_taken_over_when_its_lease_is_over,
+    who_comes_back_after_the_lease_changes_nothing,
+);
+
+async fn a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart(
+    make: MakeEngine,
+) {
+    let bed = Bed::new().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let (count, clock) = (Arc::clone(&tries), bed.clock.clone());
+    let engine = make(
+        &bed,
+        workflow(move |run, happened| {
+            let fails = happened == Happened::Started && count.fetch_add(1, Ordering::SeqCst) < 20;
+            let clock = clock.clone();
+            async move {
+                if fails {
+                    return Err(StepError { reason: "not yet".to_owned() });
+                }
+                Ok(noted(&clock, &run, &happened))
+            }
+        }),
+    );
+    start(&*engine, "a").await;
+    engine.step().await.expect("the engine steps");
+    assert_eq!(tries.load(Ordering::SeqCst), 1);
+    let run = store::workflow_runs::find(&bed.store, "a").await.expect("it is answered");
+    let run = run.expect("there is such a run");
+    assert_eq!((run.reason.as_deref(), run.attempts), (Some("not yet"), 1));
+    for tried in 1..20 {
+        bed.clock.advance(Duration::from_secs(30));
+        engine.step().await.expect("the engine steps");
+        assert_eq!(tries.load(Ordering::SeqCst), tried + 1, "once in thirty seconds, for ever");
+    }
+    // A word that comes meanwhile is heard after the one that failed.
+    tell(&*engine, "a", finished(1)).await;
+    settle(&*engine).await;
+    assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
+    let run = store::workflow_runs::find(&bed.store, "a").await.expect("it is answered");
+    let run = run.expect("there is such a run");
+    assert_eq!((run.reason, run.attempts, run.waits_for.as_deref()), (None, 0, Some("a word")));
+    bed.end().await;
+}
+
+async fn an_engine_survives_a_step_that_panics(make: MakeEngine) {
+    let bed = Bed::new().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    let engine = make(
+        &bed,
+        workflow(move |_, _| {
+            let tried = count.fetch_add(1, Ordering::SeqCst);
+            // Before there is anything to await, and after.
+            assert!(tried != 0, "on purpose");
+            async move {
+                assert!(tried != 1, "on purpose");
+                Ok(Next::Done)
+            }
+        }),
+    );
+    start(&*engine, "a").await;
+    for _ in 0..3 {
+        settle(&*engine).await;
+        bed.clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!((tries.load(Ordering::SeqCst), state(&bed, "a").await.1), (3, true));
+    bed.end().await;
+}
+
+async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: MakeEngine) {
+    let bed = Bed::new().await;
+    let (reached, clock) = (Arc::new(Notify::new()), bed.clock.clone());
+    let here = Arc::clone(&reached);
+    let stuck = make(
+        &bed,
+        workflow(move |_, _| {
+            here.notify_one();
+            std::future::pending()
+        }),
+    );
+    start(&*stuck, "a").await;
+    tokio::select! {
+        _ = stuck.step() => panic!("nobody ends that"),
+        () = reached.notified() => {}
+    }
+    let heir = make(
+        &bed,
+        workflow(move |run, happened| {
+            let next = noted(&clock, &run, &happened);
+            async { Ok(next) }
+        }),
+    );
+    tell(&*heir, "a", finished(1)).await;
+    assert_eq!(
+        heir.step().await.expect("the engine steps"),
+        0,
+        "for all anybody knows it is at it"
+    );
+    bed.clock.advance(heir.lease());
+    settle(&*heir).await;
+    assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
+    bed.end().await;
+}
+
+async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
+    let bed = Bed::new().await;
+    let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (here, gate) = (Arc::clone(&reached), Arc::clone(&go_on));
+    let slow = make(
+        &bed,
+        workflow(move |_, _| {
+            let (here, gate) = (Arc::clone(&here), Arc::clone(&gate));
+            async move {
+                here.notify_one();
+                gate.notified().await;
+                Ok(Next::Done)
+            }
+        }),
+    );
+    let clock = bed.clock.clone();
+    let heir = make(
+        &bed,
+        workflow(move |run, happened| {
+            let next = noted(&clock, &run, &happened);
+            async { Ok(next) }
+        }),
+    );
+    start(&*slow, "a").await;
+    let overtakes = async {
+        reached.notified().await;
+        bed.clock.advance(heir.lease());
+        settle(&*heir).await;
+        go_on.notify_one();
+    };
+    let both = async { tokio::join!(slow.step(), overtakes) };
+    let (stepped, ()) = timeout(PATIENCE, both).await.expect("nobody waits for anybody");
+    stepped.expect("the engine steps");
+    assert_eq!(state(&bed, "a").await, (json!(["started"]), false), "the heir's word stands");
+    bed.end().await;
+}

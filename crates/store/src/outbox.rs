@@ -1,0 +1,218 @@
+//! The outbox on its way out: facts become deliveries, one for each consumer that hears them, in the order in which they
+//! were written. What can't be read is put aside, and never in the way of the rest.
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
+use lifecycle::Code as _;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use uuid::Uuid;
+use wire::bus::{Fact, Subject};
+
+use crate::deliveries::{RELAY, shortened};
+use crate::{Error, Ring, Store, Tx};
+
+/// How many facts one transaction moves.
+pub const BATCH: i64 = 500;
+/// How many rows one statement prunes.
+const PRUNE_BATCH: i64 = 5_000;
+
+/// A consumer, and what it hears.
+#[derive(Clone, Copy, Debug)]
+pub struct Hearer<'a> {
+    /// What it is called.
+    pub consumer: &'a str,
+    /// Its subjects.
+    pub subjects: &'a [Subject],
+}
+
+/// What one transaction of the relay moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Relayed {
+    /// How many facts have left the outbox.
+    pub published: usize,
+    /// How many of them could not be read, and are dead letters of the relay.
+    pub unreadable: usize,
+    /// How long the oldest of them had waited.
+    pub lag_seconds: f64,
+}
+
+/// Moves a batch of facts to those who hear them, in one short transaction, and tells the consumers.
+///
+/// # Errors
+/// When the database fails; nothing has moved then.
+pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Error> {
+    let mut tx = store.begin().await?;
+    let rows = claim(&mut tx).await?;
+    let Some(oldest) = rows.first() else {
+        tx.rollback().await?;
+        return Ok(Relayed::default());
+    };
+    let lag_seconds = oldest.try_get(3)?;
+    let mut route = Route::default();
+    for row in &rows {
+        route.add(row, hearers)?;
+    }
+    for consumer in route.touched() {
+        tx.rings(Ring::Consumer(consumer.to_owned()));
+    }
+    let (published, unreadable) = (route.published.len(), route.unreadable.len());
+    route.write(&mut tx).await?;
+    tx.commit().await?;
+    Ok(Relayed { published, unreadable, lag_seconds })
+}
+
+/// The oldest unpublished facts, locked.
+///
+/// Relays wait for each other's rows instead of skipping them: with SKIP LOCKED a second relay could deliver the second
+/// fact about a row before the first relay has committed the first one. All of them lock in the order of the positions,
+/// so they do not wait in a circle; and whoever sees a fact also sees the facts before it about the same row, because
+/// those were committed before it could be written.
+async fn claim(tx: &mut Tx) -> Result<Vec<PgRow>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8
+           FROM outbox_events
+          WHERE published_at IS NULL
+          ORDER BY position
+          LIMIT $1
+            FOR UPDATE",
+    )
+    .bind(BATCH)
+    .fetch_all(tx.connection())
+    .await?;
+    Ok(rows)
+}
+
+/// Where the facts of one batch go, as the arrays that are written.
+#[derive(Default)]
+struct Route<'a> {
+    published: Vec<Uuid>,
+    consumers: Vec<&'a str>,
+    events: Vec<Uuid>,
+    unreadable: Vec<Uuid>,
+    reasons: Vec<String>,
+}
+
+impl<'a> Route<'a> {
+    fn add(&mut self, row: &PgRow, hearers: &[Hearer<'a>]) -> Result<(), Error> {
+        let id: Uuid = row.try_get(0)?;
+        self.published.push(id);
+        match read(row)? {
+            Ok(subject) => {
+                let hears = |hearer: &&Hearer<'_>| hearer.subjects.contains(&subject);
+                for hearer in hearers.iter().filter(hears) {
+                    self.consumers.push(hearer.consumer);
+                    self.events.push(id);
+                }
+            }
+            Err(reason) => {
+                tracing::warn!(event_id = %id, reason, "a fact in the outbox can't be read");
+                self.unreadable.push(id);
+                self.reasons.push(shortened(&reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn touched(&self) -> Vec<&'a str> {
+        let mut touched = self.consumers.clone();
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    async fn write(self, tx: &mut Tx) -> Result<(), Error> {
+        sqlx::query(
+            "WITH delivered AS (
+                 INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at)
+                 SELECT addressed.consumer, event.id, event.entity_id, event.seq,
+                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload),
+                        -- Due since ever: no clock is asked, so none can be behind and hold it up.
+                        'epoch'::timestamptz
+                   FROM unnest($1::text[], $2::uuid[]) AS addressed (consumer, event_id)
+                   JOIN outbox_events AS event ON event.id = addressed.event_id
+                     ON CONFLICT (consumer, event_id) DO NOTHING
+             ), died AS (
+                 INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at, reason, dead_at)
+                 SELECT $6, event.id, event.entity_id, event.seq,
+                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload),
+                        'epoch'::timestamptz, unreadable.reason, clock_timestamp()
+                   FROM unnest($3::uuid[], $4::text[]) AS unreadable (event_id, reason)
+                   JOIN outbox_events AS event ON event.id = unreadable.event_id
+                     ON CONFLICT (consumer, event_id) DO NOTHING
+             )
+             UPDATE outbox_events
+                SET published_at = clock_timestamp()
+              WHERE id = ANY ($5::uuid[])",
+        )
+        .bind(self.consumers)
+        .bind(self.events)
+        .bind(self.unreadable)
+        .bind(self.reasons)
+        .bind(self.published)
+        .bind(RELAY)
+        .execute(tx.connection())
+        .await?;
+        Ok(())
+    }
+}
+
+/// The subject of a fact that every consumer could read, or why not.
+fn read(row: &PgRow) -> Result<Result<Subject, String>, Error> {
+    let subject: &str = row.try_get(1)?;
+    let Some(subject) = Subject::parse(subject) else {
+        return Ok(Err(format!("nobody knows the subject {subject:?}")));
+    };
+    Ok(match row.try_get::<Json<Fact>, _>(2) {
+        Ok(_) => Ok(subject),
+        Err(sqlx::Error::ColumnDecode { source, .. }) => {
+            Err(format!("its payload is not a fact: {source}"))
+        }
+        Err(fault) => return Err(fault.into()),
+    })
+}
+
+/// Removes what was published before `older_than`, a batch at a time; answers how much. The dead letters of the relay stay,
+/// so that they can be driven again.
+///
+/// # Errors
+/// When the database fails; what was removed by then stays so.
+pub async fn prune(store: &Store, older_than: Timestamp) -> Result<u64, Error> {
+    let mut pruned = 0;
+    loop {
+        let done = sqlx::query(
+            "DELETE FROM outbox_events
+              WHERE id IN (
+                    SELECT old.id
+                      FROM outbox_events AS old
+                     WHERE old.id < $1
+                       AND old.published_at < $2
+                       AND NOT EXISTS (
+                           SELECT 1
+                             FROM bus_deliveries
+                            WHERE bus_deliveries.consumer = $3
+                              AND bus_deliveries.event_id = old.id
+                       )
+                     ORDER BY old.id
+                     LIMIT $4
+                    )",
+        )
+        .bind(first_id_at(older_than))
+        .bind(older_than.to_sqlx())
+        .bind(RELAY)
+        .bind(PRUNE_BATCH)
+        .execute(store.pool())
+        .await?;
+        pruned += done.rows_affected();
+        if done.rows_affected() < PRUNE_BATCH.unsigned_abs() {
+            return Ok(pruned);
+        }
+    }
+}
+
+/// Identities begin with the time at which they were made, so their own index finds the old ones.
+fn first_id_at(moment: Timestamp) -> Uuid {
+    let milliseconds = u128::try_from(moment.as_millisecond()).unwrap_or(0);
+    Uuid::from_u128(milliseconds << 80)
+}

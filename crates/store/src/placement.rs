@@ -1,0 +1,205 @@
+//! Placement: on what terms, on which node, on which slots. One short transaction; the node is locked from the choice to
+//! the claims, and every look is by an index.
+
+use domain::ids::NodeId;
+use domain::placement::{FreeSlot, choose};
+use domain::policy::ProjectRole;
+use lifecycle::Code as _;
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use crate::{Error, Tx};
+
+/// What is asked for, as far as it decides on what terms.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// By whom.
+    pub user: Uuid,
+    /// For which project.
+    pub project: Uuid,
+    /// What.
+    pub sku: &'a str,
+    /// Which image; the SKU's first when nobody says.
+    pub image: Option<&'a str>,
+    /// Where.
+    pub region: &'a str,
+    /// Who may log in.
+    pub ssh_keys: &'a [Uuid],
+}
+
+/// What a SKU is.
+#[derive(Clone, Debug)]
+pub struct SkuTerms {
+    /// Whether it is a whole machine.
+    pub whole: bool,
+    /// How many GPUs can be asked for.
+    pub gpus_allowed: Vec<i16>,
+    /// The price of one GPU for one second.
+    pub price_micros_per_gpu_second: i64,
+    /// In which currency.
+    pub currency: String,
+    /// The image: the one that was asked for if the SKU has it, or its first.
+    pub image: Option<String>,
+}
+
+/// On what terms somebody may have something.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Their role in the project; none when they are no member.
+    pub role: Option<ProjectRole>,
+    /// The SKU; none when there is no such.
+    pub sku: Option<SkuTerms>,
+    /// Whether there is such a region.
+    pub region_known: bool,
+    /// Their keys, of those that were named: identity and public key.
+    pub ssh_keys: Vec<(Uuid, String)>,
+}
+
+/// Reads everything a request is judged by, in one statement.
+///
+/// # Errors
+/// When the database fails.
+pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
+    let row = sqlx::query(
+        "SELECT (SELECT role FROM project_members WHERE project_id = $1 AND user_id = $2),
+                sku.shape, sku.gpus_allowed, sku.price_micros_per_gpu_second, sku.currency,
+                (SELECT image
+                   FROM sku_images
+                  WHERE sku_images.sku = sku.code AND ($4::text IS NULL OR image = $4)
+                  ORDER BY position
+                  LIMIT 1),
+                EXISTS (SELECT 1 FROM regions WHERE code = $5),
+                ARRAY(SELECT id FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id),
+                ARRAY(SELECT public_key FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id)
+           FROM (SELECT 1) AS always
+           LEFT JOIN skus AS sku ON sku.code = $3",
+    )
+    .bind(asked.project)
+    .bind(asked.user)
+    .bind(asked.sku)
+    .bind(asked.image)
+    .bind(asked.region)
+    .bind(asked.ssh_keys)
+    .fetch_one(tx.connection())
+    .await?;
+    let role: Option<&str> = row.try_get(0)?;
+    let shape: Option<&str> = row.try_get(1)?;
+    let sku = match shape {
+        None => None,
+        Some(shape) => Some(SkuTerms {
+            whole: shape == "baremetal",
+            gpus_allowed: row.try_get(2)?,
+            price_micros_per_gpu_second: row.try_get(3)?,
+            currency: row.try_get(4)?,
+            image: row.try_get(5)?,
+        }),
+    };
+    let ids: Vec<Uuid> = row.try_get(7)?;
+    let keys: Vec<String> = row.try_get(8)?;
+    Ok(Terms {
+        role: role.and_then(ProjectRole::parse),
+        sku,
+        region_known: row.try_get(6)?,
+        ssh_keys: ids.into_iter().zip(keys).collect(),
+    })
+}
+
+/// What is to be placed.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Where.
+    pub region: &'a str,
+    /// What.
+    pub sku: &'a str,
+    /// With which image at hand.
+    pub image: &'a str,
+    /// A whole machine, or so many of its slots.
+    pub gpus: Option<i16>,
+}
+
+/// A place that is locked until the transaction ends.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The node.
+    pub node: NodeId,
+    /// Its slots; none for a whole machine.
+    pub slots: Vec<FreeSlot>,
+}
+
+/// Finds and locks the best place; `None` only if it truly does not fit, whoever else is asking.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find(tx: &mut Tx, wanted: &Wanted<'_>) -> Result<Option<Place>, Error> {
+    let row = sqlx::query("SELECT pick_node($1, $2, $3, $4)")
+        .bind(wanted.region)
+        .bind(wanted.sku)
+        .bind(wanted.image)
+        // Of a whole machine there is one.
+        .bind(wanted.gpus.unwrap_or(1))
+        .fetch_one(tx.connection())
+        .await?;
+    let node: Option<Uuid> = row.try_get(0)?;
+    let Some(node) = node.map(NodeId) else {
+        return Ok(None);
+    };
+    let Some(gpus) = wanted.gpus else {
+        return Ok(Some(Place { node, slots: Vec::new() }));
+    };
+    let free = free_slots(tx, node).await?;
+    // The count that led here was written with the claims it counts, and the node is ours: if it is wrong, something
+    // wrote claims behind the database's back.
+    let slots = choose(&free, usize::try_from(gpus).unwrap_or(0)).ok_or(Error::Conflict)?;
+    Ok(Some(Place { node, slots }))
+}
+
+async fn free_slots(tx: &mut Tx, node: NodeId) -> Result<Vec<FreeSlot>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, slot_index, numa_node
+           FROM slots
+          WHERE node_id = $1
+            AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.slot_id = slots.id AND claims.status <> 'freed')
+          ORDER BY slot_index",
+    )
+    .bind(node.uuid())
+    .fetch_all(tx.connection())
+    .await?;
+    let slot = |row: &sqlx::postgres::PgRow| {
+        let id: Uuid = row.try_get(0)?;
+        Ok(FreeSlot { id: id.into(), index: row.try_get(1)?, numa: row.try_get(2)? })
+    };
+    rows.iter().map(slot).collect()
+}
+
+/// The largest count that fits, for every region in which anything of a SKU does.
+///
+/// # Errors
+/// When the database fails.
+pub async fn largest_fits(tx: &mut Tx, sku: &str) -> Result<Vec<(String, i16)>, Error> {
+    let rows = sqlx::query(
+        "SELECT regions.code, most.free_slots
+           FROM regions
+          CROSS JOIN LATERAL (
+                SELECT free_slots
+                  FROM nodes
+                 WHERE nodes.sku = $1 AND nodes.region = regions.code AND status = 'ready' AND free_slots > 0
+                 ORDER BY free_slots DESC
+                 LIMIT 1
+          ) AS most
+          ORDER BY regions.code",
+    )
+    .bind(sku)
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// The SKUs that can be asked for.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sku_codes(tx: &mut Tx) -> Result<Vec<String>, Error> {
+    let rows =
+        sqlx::query("SELECT code FROM skus ORDER BY code").fetch_all(tx.connection()).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

@@ -1,0 +1,269 @@
+//! Allocations as tenants and operators read them. Whether it is the reader's is a part of the statement that reads it:
+//! somebody else's allocation is not found, exactly like one that does not exist.
+
+use domain::ids::AllocationId;
+use domain::machines::Allocation as Machine;
+use domain::machines::allocation::Status;
+use domain::policy::ProjectRole;
+use jiff::Timestamp;
+use lifecycle::{Code as _, Machine as _};
+use serde_json::Value;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
+
+use crate::projects::role;
+use crate::{Error, Store, Tx};
+
+/// An allocation with what it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its identity.
+    pub id: Uuid,
+    /// What it is called.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub project_id: Uuid,
+    /// Who asked for it.
+    pub owner_id: Option<Uuid>,
+    /// Where it stands.
+    pub status: Status,
+    /// Since when.
+    pub status_at: Timestamp,
+    /// Why, as it was reported.
+    pub reason: Option<String>,
+    /// What it was sold as.
+    pub sku: String,
+    /// Whether it is a whole machine.
+    pub whole: bool,
+    /// How many GPUs.
+    pub gpus: i16,
+    /// Where it is.
+    pub region: String,
+    /// The image.
+    pub image: String,
+    /// How it is reached.
+    pub access: Option<Value>,
+    /// The price of one GPU for one second.
+    pub price_micros_per_gpu_second: i64,
+    /// In which currency.
+    pub currency: String,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it first became usable.
+    pub active_at: Option<Timestamp>,
+    /// When it was given back.
+    pub release_requested_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The number of its last step.
+    pub seq: i64,
+    /// The machine it holds something of, by name.
+    pub node: Option<String>,
+    /// The numbers of the slots it holds, in order.
+    pub slots: Vec<i16>,
+    /// The reader's role in its project; none for an operator who is no member.
+    pub role: Option<ProjectRole>,
+}
+
+/// What a list is to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// Those of one project only.
+    pub project: Option<Uuid>,
+    /// Those in one status only.
+    pub status: Option<Status>,
+}
+
+/// The columns of [`Row`] but for the role, in the order in which [`read`] reads them.
+const COLUMNS: &str = "allocation.id, allocation.name, allocation.project_id, allocation.owner_id, allocation.status,
+        allocation.status_at, allocation.reason, allocation.sku, allocation.shape = 'baremetal', allocation.gpus,
+        allocation.region, allocation.image, allocation.access, allocation.price_micros_per_gpu_second,
+        allocation.currency, allocation.created_at, allocation.active_at, allocation.release_requested_at,
+        allocation.ended_at, allocation.seq, held.node, held.slots";
+
+/// What an allocation holds, which is on one machine.
+const HELD: &str = "LEFT JOIN LATERAL (
+            SELECT min(nodes.name) AS node,
+                   array_agg(slots.slot_index ORDER BY slots.slot_index) FILTER (WHERE slots.id IS NOT NULL) AS slots
+              FROM claims
+              JOIN nodes ON nodes.id = claims.node_id
+              LEFT JOIN slots ON slots.id = claims.slot_id
+             WHERE claims.allocation_id = allocation.id AND claims.status <> 'freed'
+            ) AS held ON true";
+
+/// The allocation, if it is in a project of the user.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find_for(store: &Store, id: AllocationId, user: Uuid) -> Result<Option<Row>, Error> {
+    let statement = format!(
+        "SELECT {COLUMNS}, member.role
+           FROM allocations AS allocation
+           JOIN project_members AS member
+             ON member.project_id = allocation.project_id AND member.user_id = $2
+           {HELD}
+          WHERE allocation.id = $1"
+    );
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(id.uuid()).bind(user);
+    query.fetch_optional(store.pool()).await?.as_ref().map(read).transpose()
+}
+
+/// The allocation, whosever it is, for operators.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find(store: &Store, id: AllocationId) -> Result<Option<Row>, Error> {
+    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
+    query.fetch_optional(store.pool()).await?.as_ref().map(read).transpose()
+}
+
+/// The allocation as this transaction sees it, whosever it is.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find_in(tx: &mut Tx, id: AllocationId) -> Result<Option<Row>, Error> {
+    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
+    query.fetch_optional(tx.connection()).await?.as_ref().map(read).transpose()
+}
+
+fn by_id() -> String {
+    format!(
+        "SELECT {COLUMNS}, NULL::text
+           FROM allocations AS allocation
+           {HELD}
+          WHERE allocation.id = $1"
+    )
+}
+
+/// The allocations in projects of the user that were made before `before`, newest first.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list_for(
+    store: &Store,
+    user: Uuid,
+    filter: Filter,
+    limit: i64,
+    before: Option<Uuid>,
+) -> Result<Vec<Row>, Error> {
+    // Each project is asked for its newest by its index; among those few the newest are taken.
+    let statement = format!(
+        "SELECT {COLUMNS}, newest.role
+           FROM (
+                SELECT theirs.id, member.role
+                  FROM project_members AS member
+                 CROSS JOIN LATERAL (
+                       SELECT mine.id
+                         FROM allocations AS mine
+                        WHERE mine.project_id = member.project_id
+                          AND ($3::text IS NULL OR mine.status = $3)
+                          AND ($5::uuid IS NULL OR mine.id < $5)
+                        ORDER BY mine.id DESC
+                        LIMIT $4
+                       ) AS theirs
+                 WHERE member.user_id = $1 AND ($2::uuid IS NULL OR member.project_id = $2)
+                 ORDER BY theirs.id DESC
+                 LIMIT $4
+                ) AS newest
+           JOIN allocations AS allocation ON allocation.id = newest.id
+           {HELD}
+          ORDER BY newest.id DESC"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(user)
+        .bind(filter.project)
+        .bind(filter.status.map(|status| status.code()))
+        .bind(limit)
+        .bind(before)
+        .fetch_all(store.pool())
+        .await?;
+    rows.iter().map(read).collect()
+}
+
+/// All allocations that were made before `before`, newest first, for operators.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list_all(
+    store: &Store,
+    filter: Filter,
+    limit: i64,
+    before: Option<Uuid>,
+) -> Result<Vec<Row>, Error> {
+    // Said once more as constants, because the planner must see that the index of what waits has all of them.
+    let waits = match filter.status {
+        None | Some(Status::Active | Status::Released | Status::Failed) => "true",
+        Some(
+            Status::Requested
+            | Status::Provisioning
+            | Status::Restarting
+            | Status::RestartFailed
+            | Status::Releasing
+            | Status::ReleaseFailed,
+        ) => "every.status NOT IN ('active', 'released', 'failed')",
+    };
+    let statement = format!(
+        "SELECT {COLUMNS}, NULL::text
+           FROM (
+                SELECT every.id
+                  FROM allocations AS every
+                 WHERE ($1::uuid IS NULL OR every.project_id = $1)
+                   AND ($2::text IS NULL OR every.status = $2)
+                   AND {waits}
+                   AND ($4::uuid IS NULL OR every.id < $4)
+                 ORDER BY every.id DESC
+                 LIMIT $3
+                ) AS newest
+           JOIN allocations AS allocation ON allocation.id = newest.id
+           {HELD}
+          ORDER BY newest.id DESC"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(filter.project)
+        .bind(filter.status.map(|status| status.code()))
+        .bind(limit)
+        .bind(before)
+        .fetch_all(store.pool())
+        .await?;
+    rows.iter().map(read).collect()
+}
+
+fn read(row: &PgRow) -> Result<Row, Error> {
+    let at = |column: usize| -> Result<Option<Timestamp>, Error> {
+        let at: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
+        Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
+    };
+    let (id, text): (Uuid, &str) = (row.try_get(0)?, row.try_get(4)?);
+    let status = Status::parse(text).ok_or_else(|| Error::UnknownStatus {
+        machine: Machine::NAME,
+        id,
+        status: text.to_owned(),
+    })?;
+    let has_role = row.try_get::<Option<&str>, _>(22)?.is_some();
+    Ok(Row {
+        id,
+        name: row.try_get(1)?,
+        project_id: row.try_get(2)?,
+        owner_id: row.try_get(3)?,
+        status,
+        status_at: row.try_get::<jiff_sqlx::Timestamp, _>(5)?.to_jiff(),
+        reason: row.try_get(6)?,
+        sku: row.try_get(7)?,
+        whole: row.try_get(8)?,
+        gpus: row.try_get(9)?,
+        region: row.try_get(10)?,
+        image: row.try_get(11)?,
+        access: row.try_get(12)?,
+        price_micros_per_gpu_second: row.try_get(13)?,
+        currency: row.try_get(14)?,
+        created_at: row.try_get::<jiff_sqlx::Timestamp, _>(15)?.to_jiff(),
+        active_at: at(16)?,
+        release_requested_at: at(17)?,
+        ended_at: at(18)?,
+        seq: row.try_get(19)?,
+        node: row.try_get(20)?,
+        slots: row.try_get::<Option<Vec<i16>>, _>(21)?.unwrap_or_default(),
+        role: has_role.then(|| role(row, 22)).transpose()?,
+    })
+}

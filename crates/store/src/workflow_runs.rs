@@ -1,0 +1,374 @@
+//! Runs of workflows. What is said to a run is appended, and taken off by the very statement that saves the step which heard
+//! it, from the row as it is then: a word is never lost. Who takes a run raises its lease; only the newest may save.
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
+use serde_json::{Value, json};
+use sqlx::postgres::PgRow;
+use sqlx::{PgExecutor, Row as _};
+use uuid::Uuid;
+
+use crate::deliveries::shortened;
+use crate::{Error, Ring, Store, Tx};
+
+/// A run to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRun<'a> {
+    /// Its identity.
+    pub id: &'a str,
+    /// Which workflow.
+    pub workflow: &'a str,
+    /// The row it is about.
+    pub entity_id: Uuid,
+    /// What it starts with.
+    pub state: &'a Value,
+}
+
+/// The first word that every run hears.
+pub fn started() -> Value {
+    json!({ "happened": "started" })
+}
+
+/// Starts a run; answers whether it is new. One that has ended is not started again.
+///
+/// # Errors
+/// When the database fails.
+pub async fn start(store: &Store, run: &NewRun<'_>) -> Result<bool, Error> {
+    let new = insert(store.pool(), run).await?;
+    store.bell.ring(Ring::Workflows);
+    Ok(new)
+}
+
+/// [`start`], if the caller's transaction is committed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn start_in(tx: &mut Tx, run: &NewRun<'_>) -> Result<bool, Error> {
+    tx.rings(Ring::Workflows);
+    insert(tx.connection(), run).await
+}
+
+async fn insert(at: impl PgExecutor<'_>, run: &NewRun<'_>) -> Result<bool, Error> {
+    // Due since ever: no clock is asked, so none can be behind and hold it up.
+    let done = sqlx::query(
+        "INSERT INTO workflow_runs (id, workflow, entity_id, state, pending, wake_at)
+         VALUES ($1, $2, $3, $4, jsonb_build_array($5::jsonb), 'epoch'::timestamptz)
+         ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(run.id)
+    .bind(run.workflow)
+    .bind(run.entity_id)
+    .bind(run.state)
+    .bind(started())
+    .execute(at)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Tells a run what happened; answers whether there is such a run and it is not over.
+///
+/// # Errors
+/// When the database fails.
+pub async fn tell(store: &Store, id: &str, happened: &Value) -> Result<bool, Error> {
+    let told = append(store.pool(), id, happened).await?;
+    store.bell.ring(Ring::Workflows);
+    Ok(told)
+}
+
+/// [`tell`], if the caller's transaction is committed. Until then whoever wants to save the run waits.
+///
+/// # Errors
+/// When the database fails.
+pub async fn tell_in(tx: &mut Tx, id: &str, happened: &Value) -> Result<bool, Error> {
+    tx.rings(Ring::Workflows);
+    append(tx.connection(), id, happened).await
+}
+
+async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<bool, Error> {
+    // A word is a fact with an identity: said twice in a row it says nothing new.
+    let done = sqlx::query(
+        "UPDATE workflow_runs
+            SET pending = CASE WHEN pending -> -1 = $2 THEN pending ELSE pending || jsonb_build_array($2::jsonb) END,
+                wake_at = 'epoch'::timestamptz
+          WHERE id = $1
+            AND done_at IS NULL",
+    )
+    .bind(id)
+    .bind(happened)
+    .execute(at)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Which runs somebody wants to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The workflows they know.
+    pub workflows: &'a [&'a str],
+    /// What time it is.
+    pub now: Timestamp,
+    /// When somebody else may take them, if nothing is heard until then.
+    pub lease_until: Timestamp,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// A run that was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    /// Its identity.
+    pub id: String,
+    /// Which workflow.
+    pub workflow: String,
+    /// The row it is about.
+    pub entity_id: Uuid,
+    /// What the last step left.
+    pub state: Value,
+    /// The first word that it has not heard. None, if its time is over.
+    pub word: Option<Value>,
+    /// How often the step to come was begun, this time included.
+    pub attempts: i32,
+    /// What its taker must show to save it.
+    pub lease: i64,
+}
+
+/// Takes up to `limit` runs that are due and that nobody has.
+///
+/// # Errors
+/// When the database fails.
+pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
+    let rows = sqlx::query(
+        "UPDATE workflow_runs AS run
+            SET lease = run.lease + 1,
+                lease_until = $3,
+                attempts = run.attempts + 1
+           FROM (
+                SELECT due.id
+                  FROM workflow_runs AS due
+                 WHERE due.done_at IS NULL
+                   AND due.wake_at <= $2
+                   AND (due.lease_until IS NULL OR due.lease_until <= $2)
+                   AND due.workflow = ANY ($1)
+                 ORDER BY due.wake_at
+                 LIMIT $4
+                   FOR UPDATE SKIP LOCKED
+                ) AS due
+          WHERE run.id = due.id
+      RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease",
+    )
+    .bind(claim.workflows)
+    .bind(claim.now.to_sqlx())
+    .bind(claim.lease_until.to_sqlx())
+    .bind(claim.limit)
+    .fetch_all(store.pool())
+    .await?;
+    let claimed = |row: &PgRow| {
+        Ok(Claimed {
+            id: row.try_get(0)?,
+            workflow: row.try_get(1)?,
+            entity_id: row.try_get(2)?,
+            state: row.try_get(3)?,
+            word: row.try_get(4)?,
+            attempts: row.try_get(5)?,
+            lease: row.try_get(6)?,
+        })
+    };
+    rows.iter().map(claimed).collect()
+}
+
+/// Whose step is saved.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// The run.
+    pub id: &'a str,
+    /// See [`Claimed::lease`].
+    pub lease: i64,
+    /// Whether the step heard the first word; else it heard that its time was over.
+    pub heard: bool,
+}
+
+/// What a run waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait<'a> {
+    /// What the next step will see.
+    pub state: &'a Value,
+    /// When the waiting is over.
+    pub until: Timestamp,
+    /// For people.
+    pub waits_for: &'a str,
+    /// If it has been told more, the lease is kept, until then.
+    pub lease_until: Timestamp,
+}
+
+/// What became of a save.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Saved {
+    /// Somebody else has taken the run meanwhile: nothing was saved.
+    Lost,
+    /// It rests.
+    Rests,
+    /// It has been told more. The saver still has it, with another lease.
+    Told {
+        /// The first word of it.
+        word: Value,
+        /// See [`Claimed::lease`].
+        lease: i64,
+    },
+}
+
+/// Saves a step after which the run waits.
+///
+/// # Errors
+/// When the database fails.
+pub async fn save(store: &Store, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Saved, Error> {
+    // Every `pending` is the row's own at the moment of the write, whatever was said since the run was taken. The lease is
+    // raised, so that a save whose answer was lost can be tried again: it takes no second word off.
+    let row = sqlx::query(
+        "UPDATE workflow_runs
+            SET lease = lease + 1,
+                state = $4,
+                pending = CASE WHEN $3 THEN pending - 0 ELSE pending END,
+                wake_at = CASE WHEN jsonb_array_length(pending) > $3::boolean::int THEN 'epoch'::timestamptz ELSE $5 END,
+                lease_until = CASE WHEN jsonb_array_length(pending) > $3::boolean::int THEN $7::timestamptz END,
+                waits_for = $6,
+                attempts = 0,
+                reason = NULL
+          WHERE id = $1
+            AND lease = $2
+      RETURNING pending -> 0, lease",
+    )
+    .bind(taken.id)
+    .bind(taken.lease)
+    .bind(taken.heard)
+    .bind(wait.state)
+    .bind(wait.until.to_sqlx())
+    .bind(wait.waits_for)
+    .bind(wait.lease_until.to_sqlx())
+    .fetch_optional(store.pool())
+    .await?;
+    let Some(row) = row else {
+        return Ok(Saved::Lost);
+    };
+    let lease = row.try_get(1)?;
+    let told: Option<Value> = row.try_get(0)?;
+    Ok(told.map_or(Saved::Rests, |word| Saved::Told { word, lease }))
+}
+
+/// Saves the last step of a run; answers whether it was still the saver's.
+///
+/// # Errors
+/// When the database fails.
+pub async fn finish(store: &Store, taken: Taken<'_>, now: Timestamp) -> Result<bool, Error> {
+    let done = sqlx::query(
+        "UPDATE workflow_runs
+            SET done_at = $3,
+                pending = '[]',
+                wake_at = NULL,
+                waits_for = NULL,
+                lease_until = NULL,
+                attempts = 0,
+                reason = NULL
+          WHERE id = $1
+            AND lease = $2",
+    )
+    .bind(taken.id)
+    .bind(taken.lease)
+    .bind(now.to_sqlx())
+    .execute(store.pool())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// A step that failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Failed<'a> {
+    /// Why.
+    pub reason: &'a str,
+    /// How often it has, in a row.
+    pub attempts: i32,
+    /// When it is tried again, with the same word.
+    pub again_at: Timestamp,
+}
+
+/// Puts a run back whose step failed; answers whether it was still the taker's.
+///
+/// # Errors
+/// When the database fails.
+pub async fn fail(store: &Store, taken: Taken<'_>, failed: &Failed<'_>) -> Result<bool, Error> {
+    let done = sqlx::query(
+        "UPDATE workflow_runs
+            SET reason = $3,
+                attempts = $4,
+                wake_at = $5,
+                lease_until = NULL
+          WHERE id = $1
+            AND lease = $2",
+    )
+    .bind(taken.id)
+    .bind(taken.lease)
+    .bind(shortened(failed.reason))
+    .bind(failed.attempts)
+    .bind(failed.again_at.to_sqlx())
+    .execute(store.pool())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// A run as it stands, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunRow {
+    /// Its identity.
+    pub id: String,
+    /// Which workflow.
+    pub workflow: String,
+    /// The row it is about.
+    pub entity_id: Uuid,
+    /// What the last step left.
+    pub state: Value,
+    /// What it was told and has not heard, oldest first.
+    pub pending: Value,
+    /// When it is due. Long ago, if it is due at once; none, if it is over.
+    pub wake_at: Option<Timestamp>,
+    /// What it waits for.
+    pub waits_for: Option<String>,
+    /// How often its step has failed or was begun, in a row.
+    pub attempts: i32,
+    /// Why it failed the last time.
+    pub reason: Option<String>,
+    /// When it was over.
+    pub done_at: Option<Timestamp>,
+}
+
+/// A run.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find(store: &Store, id: &str) -> Result<Option<RunRow>, Error> {
+    let row = sqlx::query(
+        "SELECT id, workflow, entity_id, state, pending, wake_at, waits_for, attempts, reason, done_at
+           FROM workflow_runs
+          WHERE id = $1",
+    )
+    .bind(id)
+    .fetch_optional(store.pool())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let time = |column: usize| -> Result<Option<Timestamp>, sqlx::Error> {
+        let at: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
+        Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
+    };
+    Ok(Some(RunRow {
+        id: row.try_get(0)?,
+        workflow: row.try_get(1)?,
+        entity_id: row.try_get(2)?,
+        state: row.try_get(3)?,
+        pending: row.try_get(4)?,
+        wake_at: time(5)?,
+        waits_for: row.try_get(6)?,
+        attempts: row.try_get(7)?,
+        reason: row.try_get(8)?,
+        done_at: time(9)?,
+    }))
+}

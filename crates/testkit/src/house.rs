@@ -1,0 +1,399 @@
+//! The house: the whole product in one process on a real Postgres, with a clock that tests move and nodes that do what they
+//! are told. Nothing runs by itself: [`House::settle`] moves everything until nothing is due.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use control::account::install;
+use control::allocation::{create, release, view};
+use control::idempotency::{Answer, Key};
+use control::node::enrol::{AgentIdentity, enrol};
+use control::node::{admin, task};
+use control::policies::Policies;
+use control::{Caller, Ctx, Error, assemble, catalogue};
+use domain::ids::{AllocationId, NodeId, NodeTaskId};
+use domain::machines::allocation::Status;
+use domain::policy::Scope;
+use spine::{Clock, Spine};
+use store::{Options, Store, audit};
+use uuid::Uuid;
+use wire::Coded;
+use wire::http::admin::NewNode;
+use wire::http::allocations::{Allocation, NewAllocation};
+use wire::node::{
+    Access, CleanupProof, Enrolment, Envelope, FailureReason, JoinToken, PROTOCOL, Phase,
+    PhaseBatch, PhaseReport, PhaseStatus, SignedTask, TaskKind, TaskOutcome, TaskResult,
+};
+
+use crate::{Database, new_id};
+
+/// More passes than any story needs: what is not settled by then never will be.
+const PASSES_MAX: usize = 500;
+
+/// A complete proof.
+pub const CLEAN: CleanupProof =
+    CleanupProof { released: true, hard_stopped: false, wiped: true, leases_released: true };
+
+/// What a node does with a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// What was asked for.
+    Succeed,
+    /// Fails, and says why.
+    Fail(FailureReason),
+    /// Cleans up, but not all of it.
+    LeaveResidue,
+    /// Takes the task and is never heard of again.
+    FallSilent,
+    /// Does not even ask for it.
+    StayAway,
+}
+
+/// A node whose agent is the test.
+#[derive(Debug)]
+pub struct ScriptedNode {
+    /// Who it is.
+    pub identity: AgentIdentity,
+    script: Mutex<VecDeque<Act>>,
+    held: Mutex<Vec<SignedTask>>,
+}
+
+impl ScriptedNode {
+    /// What it does with its next tasks, in this order; after that it succeeds.
+    pub fn will(&self, acts: &[Act]) {
+        self.script.lock().expect("nobody panicked").extend(acts);
+    }
+
+    /// The tasks it has taken and never answered.
+    pub fn held(&self) -> Vec<SignedTask> {
+        self.held.lock().expect("nobody panicked").clone()
+    }
+
+    /// Takes a task if there is one, and does what the script says. Answers whether it did anything.
+    async fn step(&self, ctx: &Ctx) -> bool {
+        let act = self.script.lock().expect("nobody panicked").front().copied();
+        let act = act.unwrap_or(Act::Succeed);
+        if act == Act::StayAway {
+            return false;
+        }
+        let Some(given) = task::claim(ctx, &self.identity).await.expect("a claim") else {
+            return false;
+        };
+        self.script.lock().expect("nobody panicked").pop_front();
+        match outcome_of(&given, act) {
+            Some(outcome) => {
+                self.tell_phase(ctx, &given).await;
+                self.answer(ctx, &given, outcome).await;
+            }
+            None => self.held.lock().expect("nobody panicked").push(given),
+        }
+        true
+    }
+
+    async fn tell_phase(&self, ctx: &Ctx, given: &SignedTask) {
+        let told = PhaseReport {
+            seq: 1,
+            phase: Coded(Phase::ImagePrepared),
+            status: Coded(PhaseStatus::Succeeded),
+            at: ctx.clock.now(),
+        };
+        let batch = PhaseBatch { dispatch: given.dispatch, phases: vec![told] };
+        task::phases(ctx, &self.identity, NodeTaskId(given.task_id), &batch).await.expect("phases");
+    }
+
+    /// Answers a task, whether it still holds it or not; what the gateway says to that.
+    pub async fn answer(
+        &self,
+        ctx: &Ctx,
+        given: &SignedTask,
+        outcome: TaskOutcome,
+    ) -> wire::node::Acknowledged {
+        let result = TaskResult { dispatch: given.dispatch, outcome, phases: Vec::new() };
+        task::finish(ctx, &self.identity, NodeTaskId(given.task_id), &result).await.expect("heard")
+    }
+}
+
+/// What is in the envelope of a task.
+pub fn envelope_of(given: &SignedTask) -> Envelope {
+    serde_json::from_str(&given.envelope).expect("an envelope")
+}
+
+fn outcome_of(given: &SignedTask, act: Act) -> Option<TaskOutcome> {
+    let kind = lifecycle::Code::parse(&envelope_of(given).kind).expect("a kind");
+    match act {
+        Act::FallSilent | Act::StayAway => None,
+        Act::Fail(reason) => Some(TaskOutcome::Failed {
+            reason: Coded(reason),
+            phase: Some(Coded(Phase::ImagePrepared)),
+            message: "as the script says".to_owned(),
+        }),
+        Act::Succeed | Act::LeaveResidue => Some(match kind {
+            TaskKind::SliceProvision | TaskKind::UserProvision => TaskOutcome::Provisioned {
+                access: Access {
+                    host: "192.0.2.7".to_owned(),
+                    port: 22,
+                    user: "tenant".to_owned(),
+                },
+            },
+            TaskKind::SliceRelease | TaskKind::UserDeprovision => {
+                let wiped = act == Act::Succeed;
+                TaskOutcome::Cleaned { proof: CleanupProof { wiped, ..CLEAN } }
+            }
+        }),
+    }
+}
+
+/// See the module.
+pub struct House {
+    /// Its database.
+    pub database: Database,
+    /// What stories stand on.
+    pub ctx: Ctx,
+    /// What moves by itself, when it is let.
+    pub spine: Spine,
+    /// Somebody with a project.
+    pub tenant: Caller,
+    /// Somebody who runs the platform.
+    pub operator: Caller,
+    /// The tenant's project.
+    pub project: Uuid,
+    nodes: Vec<ScriptedNode>,
+}
+
+impl House {
+    /// A house with the demonstration's catalogue, a tenant and an operator, and no node yet.
+    pub async fn open() -> House {
+        House::with(Policies::default()).await
+    }
+
+    /// The same, under other policies.
+    pub async fn with(policies: Policies) -> House {
+        let database = Database::new().await;
+        let assembled = assemble(database.store.clone(), Clock::system(), policies).await;
+        let control::Assembled { ctx, spine } = assembled.expect("the house stands");
+        catalogue::install(&ctx, &catalogue::demonstration()).await.expect("a catalogue");
+        ctx.keys.gateway_url.set("https://localhost:1".to_owned()).expect("it was not set");
+        let tenant = person(&ctx, "tenant@example.test", false).await;
+        let operator = person(&ctx, "operator@example.test", true).await;
+        let project =
+            install::ensure_project(&ctx, tenant.user_id, "house").await.expect("a project");
+        House { database, ctx, spine, tenant, operator, project, nodes: Vec::new() }
+    }
+
+    /// Adds a node in `eu-1` with these NUMA nodes, enrolled and ready.
+    pub async fn node(&mut self, sku: &str, slots: &[i16]) -> &ScriptedNode {
+        let new = NewNode {
+            name: format!("node-{}", self.nodes.len()),
+            region: "eu-1".to_owned(),
+            sku: sku.to_owned(),
+            slots: slots.to_vec(),
+        };
+        let made = admin::create(&self.ctx, &self.operator, &new, None).await.expect("a node").body;
+        let token = JoinToken::parse(&made.join_token).expect("a token");
+        let enrolment = Enrolment {
+            protocol: PROTOCOL,
+            node_id: token.node_id,
+            secret: token.secret,
+            csr: signing_request(),
+        };
+        let certificate = enrol(&self.ctx, &enrolment).await.expect("enrolled");
+        let (agent_id, images): (Uuid, Vec<String>) = {
+            let images = catalogue::images(&self.ctx, &self.tenant).await.expect("images");
+            let row: (Uuid,) = sqlx::query_as(
+                "SELECT id FROM node_agents WHERE node_id = $1 AND revoked_at IS NULL",
+            )
+            .bind(token.node_id)
+            .fetch_one(&self.database.sql)
+            .await
+            .expect("an agent");
+            (row.0, images.into_iter().map(|image| image.code).collect())
+        };
+        for image in images {
+            sqlx::query("INSERT INTO node_images (node_id, image) VALUES ($1, $2)")
+                .bind(token.node_id)
+                .bind(image)
+                .execute(&self.database.sql)
+                .await
+                .expect("an image");
+        }
+        let identity = AgentIdentity {
+            agent_id,
+            node_id: NodeId(token.node_id),
+            not_after: certificate.not_after,
+        };
+        let held = Mutex::default();
+        self.nodes.push(ScriptedNode { identity, script: Mutex::default(), held });
+        self.nodes.last().expect("it was just added")
+    }
+
+    /// The first node.
+    pub fn first_node(&self) -> &ScriptedNode {
+        &self.nodes[0]
+    }
+
+    /// Asks for GPUs in `eu-1`.
+    ///
+    /// # Errors
+    /// What the story answers.
+    pub async fn create(&self, sku: &str, gpus: i16) -> Result<Allocation, Error> {
+        let asked = NewAllocation {
+            project_id: self.project,
+            sku: sku.to_owned(),
+            gpus,
+            region: "eu-1".to_owned(),
+            ssh_key_ids: Vec::new(),
+            image: None,
+            name: None,
+        };
+        let key = self.key("POST /allocations");
+        Ok(create::request(&self.ctx, &self.tenant, &asked, &key).await?.body)
+    }
+
+    /// A key that was never used.
+    pub fn key(&self, route: &'static str) -> Key {
+        Key::of(self.tenant.user_id, route, &new_id().to_string(), b"")
+    }
+
+    /// The tenant gives it back.
+    ///
+    /// # Errors
+    /// What the story answers.
+    pub async fn release(&self, id: Uuid) -> Result<Answer<Allocation>, Error> {
+        release::request(&self.ctx, &self.tenant, AllocationId(id), None).await
+    }
+
+    /// An allocation that is usable, on the first node's SKU.
+    pub async fn active(&self, sku: &str, gpus: i16) -> Allocation {
+        let id = self.create(sku, gpus).await.expect("it fits").id;
+        self.settle().await;
+        let shown = self.show(id).await;
+        assert_eq!(shown.status.0, Status::Active);
+        shown
+    }
+
+    /// How the tenant sees it.
+    pub async fn show(&self, id: Uuid) -> Allocation {
+        view::show(&self.ctx, &self.tenant, AllocationId(id)).await.expect("it is theirs")
+    }
+
+    /// Its status.
+    pub async fn status(&self, id: Uuid) -> Status {
+        self.show(id).await.status.0
+    }
+
+    /// The statuses of its claims, in order.
+    pub async fn claims(&self, id: Uuid) -> Vec<String> {
+        sqlx::query_scalar("SELECT status FROM claims WHERE allocation_id = $1 ORDER BY id")
+            .bind(id)
+            .fetch_all(&self.database.sql)
+            .await
+            .expect("claims")
+    }
+
+    /// What was published about it, in order.
+    pub async fn published(&self, id: Uuid) -> Vec<String> {
+        sqlx::query_scalar("SELECT subject FROM outbox_events WHERE entity_id = $1 ORDER BY seq")
+            .bind(id)
+            .fetch_all(&self.database.sql)
+            .await
+            .expect("messages")
+    }
+
+    /// The messages about it as they were written, in order.
+    pub async fn messages(&self, id: Uuid) -> Vec<serde_json::Value> {
+        sqlx::query_scalar("SELECT payload FROM outbox_events WHERE entity_id = $1 ORDER BY seq")
+            .bind(id)
+            .fetch_all(&self.database.sql)
+            .await
+            .expect("messages")
+    }
+
+    /// The columns in which a text appears, whatever their type.
+    pub async fn columns_with(&self, text: String) -> Vec<String> {
+        let columns: Vec<(String, String)> = sqlx::query_as(
+            "SELECT table_name::text, column_name::text
+               FROM information_schema.columns
+              WHERE table_schema = 'public'
+              ORDER BY table_name, column_name",
+        )
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("columns");
+        let mut found = Vec::new();
+        for (table, column) in columns {
+            // Names of our own schema, not input.
+            let query =
+                format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE {column}::text LIKE $1)");
+            let there: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+                .bind(format!("%{text}%"))
+                .fetch_one(&self.database.sql)
+                .await
+                .expect("an answer");
+            if there {
+                found.push(format!("{table}.{column}"));
+            }
+        }
+        found
+    }
+
+    /// Moves everything until nothing is due.
+    pub async fn settle(&self) {
+        for _ in 0..PASSES_MAX {
+            let mut moved = self.spine.step_all().await.expect("the spine moves") > 0;
+            for node in &self.nodes {
+                moved |= node.step(&self.ctx).await;
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("it never settles");
+    }
+
+    /// Lets time pass, sweeps, and settles.
+    pub async fn pass(&self, time: Duration) {
+        self.ctx.clock.advance(time);
+        self.spine.step_timers().await.expect("the timers run");
+        self.settle().await;
+    }
+
+    /// Every invariant holds.
+    pub async fn is_sound(&self) {
+        // A connection of its own: a test may have taken the house's away.
+        let options = Options { connections_max: 1 };
+        let store = Store::open(&self.database.url(), options).await.expect("the store opens");
+        for (invariant, broken, _) in audit::run(&store).await.expect("the audit runs") {
+            assert!(broken.is_empty(), "{}: {broken:?}", invariant.name);
+        }
+        store.close().await;
+    }
+
+    /// Checks the invariants and drops the database.
+    pub async fn close(self) {
+        self.is_sound().await;
+        self.database.remove().await;
+    }
+}
+
+async fn person(ctx: &Ctx, email: &str, operator: bool) -> Caller {
+    let user_id =
+        install::ensure_user(ctx, email, email, operator, None).await.expect("an account");
+    let mut scopes = vec![Scope::Read, Scope::Write];
+    scopes.extend(operator.then_some(Scope::Admin));
+    Caller {
+        user_id,
+        email: email.to_owned(),
+        name: email.to_owned(),
+        operator,
+        token_id: new_id(),
+        scopes,
+        request_id: new_id(),
+    }
+}
+
+fn signing_request() -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let request = rcgen::CertificateParams::default().serialize_request(&key).expect("a request");
+    request.pem().expect("a text")
+}

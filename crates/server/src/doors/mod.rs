@@ -1,0 +1,25 @@
+//! Which door leads to which story. [`routes`] is the table; router, documents and the tests of strangers are all made
+//! from it, so that no door can be opened without a permission being named.
+
+mod account;
+mod admin;
+mod allocations;
+mod catalogue;
+mod guard;
+mod health;
+pub mod routes;
+
+use domain::policy::Permission;
+
+/// A door, as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// How it is knocked at.
+    pub method: &'static str,
+    /// Where it is, with `{…}` for what changes.
+    pub path: String,
+    /// What it needs.
+    pub permission: Permission,
+    /// What may stand behind the question mark.
+    pub query: Vec<String>,
+}

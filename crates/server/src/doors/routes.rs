@@ -1,0 +1,126 @@
+//! TABLE 1: every door with the permission it needs. Method, path and query are read from what documents the door, so
+//! that the two can't differ.
+
+use axum::Router;
+use domain::policy::Permission;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::{Operation, ParameterIn, PathItem, Paths};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt as _};
+use utoipa_axum::routes;
+
+use super::{Door, account, admin, allocations, catalogue, guard, health};
+use crate::http::{Front, frame};
+
+type Entry = (Permission, UtoipaMethodRouter<Front>);
+
+/// The table.
+fn table() -> Vec<Entry> {
+    use Permission::{
+        AccountRead, AccountWrite, AllocationCreate, AllocationForceRelease, AllocationRead,
+        AllocationRelease, CatalogueRead, FleetManage, FleetRead, ProjectManage, ProjectRead,
+        Public,
+    };
+    vec![
+        (Public, routes!(health::healthz)),
+        (Public, routes!(health::readyz)),
+        (Public, routes!(health::metrics)),
+        (Public, routes!(health::openapi)),
+        (Public, routes!(account::login)),
+        (AccountRead, routes!(account::me)),
+        (AccountRead, routes!(account::list_projects)),
+        (AccountWrite, routes!(account::create_project)),
+        (ProjectRead, routes!(account::list_members)),
+        (ProjectManage, routes!(account::put_member)),
+        (ProjectManage, routes!(account::remove_member)),
+        (AccountRead, routes!(account::list_ssh_keys)),
+        (AccountWrite, routes!(account::create_ssh_key)),
+        (AccountWrite, routes!(account::delete_ssh_key)),
+        (AccountRead, routes!(account::list_tokens)),
+        (AccountWrite, routes!(account::create_token)),
+        (AccountWrite, routes!(account::revoke_token)),
+        (CatalogueRead, routes!(catalogue::list_skus)),
+        (CatalogueRead, routes!(catalogue::list_images)),
+        (CatalogueRead, routes!(catalogue::list_regions)),
+        (CatalogueRead, routes!(catalogue::list_availability)),
+        (AllocationRead, routes!(allocations::list_allocations)),
+        (AllocationCreate, routes!(allocations::create_allocation)),
+        (AllocationRead, routes!(allocations::show_allocation)),
+        (AllocationRelease, routes!(allocations::release_allocation)),
+        (AllocationRead, routes!(allocations::show_timeline)),
+        (AllocationRead, routes!(allocations::show_receipt)),
+        (FleetRead, routes!(admin::list_all_allocations)),
+        (AllocationForceRelease, routes!(admin::force_release_allocation)),
+        (FleetRead, routes!(admin::show_operator_timeline)),
+        (FleetRead, routes!(admin::list_nodes)),
+        (FleetManage, routes!(admin::create_node)),
+        (FleetRead, routes!(admin::show_node)),
+        (FleetManage, routes!(admin::reissue_join_token)),
+        (FleetManage, routes!(admin::revoke_node)),
+        (FleetRead, routes!(admin::list_dead_letters)),
+        (FleetManage, routes!(admin::redrive_dead_letter)),
+        (FleetRead, routes!(admin::check_invariants)),
+    ]
+}
+
+/// Every door, in the order of the table.
+pub fn doors() -> Vec<Door> {
+    table().iter().map(|(permission, (_, paths, _))| door(*permission, paths)).collect()
+}
+
+/// The API behind its guards, and in its frame.
+pub fn router(front: Front) -> Router {
+    let mut router = OpenApiRouter::<Front>::default();
+    for (permission, routes) in table() {
+        let door = door(permission, &routes.1);
+        let front = front.clone();
+        router = router.routes(routes.map(|methods| guard::before(door, front, methods)));
+    }
+    let limits = front.limits;
+    frame::around(Router::from(router).with_state(front), &limits, Some(limits.whole))
+}
+
+/// What documents the doors, as their stories have it.
+pub(crate) fn described(base: OpenApi) -> OpenApi {
+    let with = |router: OpenApiRouter<Front>, (_, routes): Entry| router.routes(routes);
+    table().into_iter().fold(OpenApiRouter::with_openapi(base), with).into_openapi()
+}
+
+/// The one door that an entry documents.
+fn door(permission: Permission, paths: &Paths) -> Door {
+    let described = paths.paths.iter().flat_map(|(path, item)| {
+        operations(item).into_iter().map(move |(method, operation)| (method, path, operation))
+    });
+    let mut doors = described.map(|(method, path, operation)| Door {
+        method,
+        path: path.clone(),
+        permission,
+        query: query_of(operation),
+    });
+    let door = doors.next();
+    debug_assert!(doors.next().is_none(), "an entry of the table is one door");
+    door.unwrap_or(Door { method: "", path: String::new(), permission, query: Vec::new() })
+}
+
+/// The operations of a path with their methods.
+pub(crate) fn operations(item: &PathItem) -> Vec<(&'static str, &Operation)> {
+    let all = [
+        ("GET", &item.get),
+        ("POST", &item.post),
+        ("PUT", &item.put),
+        ("PATCH", &item.patch),
+        ("DELETE", &item.delete),
+    ];
+    all.into_iter().filter_map(|(method, found)| Some((method, found.as_ref()?))).collect()
+}
+
+fn query_of(operation: &Operation) -> Vec<String> {
+    use utoipa::openapi::RefOr;
+    let parameters = operation.parameters.iter().flatten();
+    let names = parameters.filter_map(|parameter| match parameter {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => {
+            Some(parameter.name.clone())
+        }
+        RefOr::T(_) | RefOr::Ref(_) => None,
+    });
+    names.collect()
+}

@@ -1,0 +1,233 @@
+//! The node gateway: what agents say and ask, on a listener of its own. Who somebody is, is the certificate of the
+//! connection, looked up for every request; a revoked one is out at once, also in the middle of a wait.
+
+mod duties;
+mod enrolments;
+mod polls;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use control::node::enrol::{self, AgentIdentity};
+use control::node::heartbeat::{self, Collector};
+use control::node::task;
+use control::{Ctx, Error};
+use domain::ids::NodeTaskId;
+use serde::de::DeserializeOwned;
+use store::Ring;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use wire::node::{
+    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PhaseBatch, Renewal,
+    TaskResult, WAIT_SECONDS,
+};
+use wire::problem::ProblemCode;
+
+use crate::Limits;
+use crate::http::params::Id;
+use crate::http::problem::Refusal;
+use crate::http::{body, frame};
+use crate::listen::{self, Remote};
+use crate::tls::{AcceptAgents, HANDSHAKES_MAX, Shown};
+pub use duties::Duties;
+use enrolments::Enrolments;
+use polls::Polls;
+
+/// How long any request may take. Longer than the longest wait.
+const WHOLE: Duration = Duration::from_secs(WAIT_SECONDS * 2);
+
+/// How much of anything an agent may have: few requests at a time, and a connection for every agent of a large fleet.
+pub fn limits() -> Limits {
+    Limits {
+        connections_max: 16_384,
+        in_flight_max: 32_768,
+        streams_max: 16,
+        head_bytes_max: 16 * 1024,
+        idle: Duration::from_secs(120),
+        ..Limits::default()
+    }
+}
+
+/// What the doors of the gateway stand on. Clones share it.
+#[derive(Clone)]
+struct Gateway {
+    ctx: Ctx,
+    limits: Limits,
+    heartbeats: Collector,
+    enrolments: Arc<Enrolments>,
+    polls: Arc<Polls>,
+    stop: CancellationToken,
+}
+
+/// Serves agents on `listener` until `stop`. If nobody has said where agents reach it, it is where it listens.
+///
+/// # Errors
+/// When it can't begin, or what has to run beside it has ended.
+pub async fn serve(
+    listener: TcpListener,
+    ctx: Ctx,
+    limits: Limits,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let broken =
+        |error: &dyn std::fmt::Display| Error::Broken(format!("the gateway can't begin: {error}"));
+    let address = listener.local_addr().map_err(|error| broken(&error))?;
+    ctx.keys.gateway_url.get_or_init(|| format!("https://{address}"));
+    let accept = AcceptAgents::new(&ctx, HANDSHAKES_MAX).map_err(|error| broken(&error))?;
+    let (router, duties) = router(ctx, limits, stop.clone());
+    let mut beside = JoinSet::new();
+    beside.spawn(duties.run());
+    let served = listen::serve(listener, router, accept, limits, stop.clone());
+    tokio::select! {
+        () = served => {}
+        Some(ended) = beside.join_next(), if !stop.is_cancelled() => {
+            let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
+            return Err(Error::Broken(format!("what runs beside the gateway has ended{why}")));
+        }
+    }
+    beside.shutdown().await;
+    Ok(())
+}
+
+/// The doors, and what has to run for them.
+pub fn router(ctx: Ctx, limits: Limits, stop: CancellationToken) -> (Router, Duties) {
+    let (heartbeats, flusher) = heartbeat::collector(&ctx);
+    let enrolments = Arc::new(Enrolments::new(limits.enrolments_per_peer_per_minute));
+    let duties = Duties::new(ctx.clone(), flusher, Arc::clone(&enrolments), stop.clone());
+    let gateway = Gateway { ctx, limits, heartbeats, enrolments, polls: Arc::default(), stop };
+    let router = Router::new()
+        .route("/agent/v1/enroll", post(enrol))
+        .route("/agent/v1/certificate", post(renew))
+        .route("/agent/v1/heartbeat", post(beat))
+        .route("/agent/v1/tasks/wait", get(wait))
+        .route("/agent/v1/tasks/{id}/events", post(phases))
+        .route("/agent/v1/tasks/{id}/result", post(finish))
+        .with_state(gateway);
+    (frame::around(router, &limits, Some(WHOLE)), duties)
+}
+
+/// The agent that asks. A door that takes this is closed to everybody else, before anything of the body is read.
+struct Agent(AgentIdentity);
+
+impl FromRequestParts<Gateway> for Agent {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+        gateway.identify(shown(parts)).await.map(Agent)
+    }
+}
+
+fn shown(parts: &Parts) -> Shown {
+    parts.extensions.get::<Shown>().copied().unwrap_or(Shown(None))
+}
+
+impl Gateway {
+    async fn identify(&self, shown: Shown) -> Result<AgentIdentity, Refusal> {
+        let Shown(Some(fingerprint)) = shown else {
+            let detail = "An agent shows its certificate. To get one, enrol.";
+            return Err(Refusal::new(ProblemCode::Unauthenticated, detail));
+        };
+        Ok(enrol::identify(&self.ctx, &fingerprint).await?)
+    }
+}
+
+/// What an agent says.
+struct Said<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Gateway> for Said<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Refusal> {
+        body::read(request, &gateway.limits).await.map(|body| Said(body.value))
+    }
+}
+
+/// Somebody who has not been here too often lately.
+struct Admitted;
+
+impl FromRequestParts<Gateway> for Admitted {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+        let from = parts.extensions.get::<Remote>().map(|remote| remote.0.ip());
+        gateway.enrolments.admit(from).map(|()| Admitted)
+    }
+}
+
+async fn enrol(
+    State(gateway): State<Gateway>,
+    _admitted: Admitted,
+    Said(enrolment): Said<Enrolment>,
+) -> Result<Json<Certificate>, Refusal> {
+    Ok(Json(enrol::enrol(&gateway.ctx, &enrolment).await?))
+}
+
+async fn renew(
+    State(gateway): State<Gateway>,
+    Agent(identity): Agent,
+    Said(renewal): Said<Renewal>,
+) -> Result<Json<Certificate>, Refusal> {
+    Ok(Json(enrol::renew(&gateway.ctx, &identity, &renewal).await?))
+}
+
+async fn beat(
+    State(gateway): State<Gateway>,
+    Agent(identity): Agent,
+    Said(heartbeat): Said<Heartbeat>,
+) -> Result<Json<HeartbeatAnswer>, Refusal> {
+    Ok(Json(gateway.heartbeats.beat(&identity, &heartbeat).await?))
+}
+
+async fn phases(
+    State(gateway): State<Gateway>,
+    Agent(identity): Agent,
+    Id(id): Id,
+    Said(batch): Said<PhaseBatch>,
+) -> Result<Json<Acknowledged>, Refusal> {
+    Ok(Json(task::phases(&gateway.ctx, &identity, NodeTaskId(id), &batch).await?))
+}
+
+async fn finish(
+    State(gateway): State<Gateway>,
+    Agent(identity): Agent,
+    Id(id): Id,
+    Said(result): Said<TaskResult>,
+) -> Result<Json<Acknowledged>, Refusal> {
+    Ok(Json(task::finish(&gateway.ctx, &identity, NodeTaskId(id), &result).await?))
+}
+
+/// Waits for work. Whatever wakes it, it asks again who it is working for.
+async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
+    let (parts, _) = request.into_parts();
+    let shown = shown(&parts);
+    let mut identity = gateway.identify(shown).await?;
+    let node = identity.node_id;
+    let poll = gateway.polls.begin(node);
+    // Before the first look for work: what is queued after it rings.
+    let bell = gateway.ctx.wake.on(Ring::Node(node.uuid()));
+    let mut over = std::pin::pin!(timeout(polls::patience(), pending::<()>()));
+    loop {
+        if let Some(task) = task::claim(&gateway.ctx, &identity).await? {
+            return Ok(Json(task).into_response());
+        }
+        // Only the wait is cut short, never a claim: a task that was handed out must be handed over.
+        tokio::select! {
+            () = bell.notified() => identity = gateway.identify(shown).await?,
+            () = poll.displaced() => {
+                gateway.identify(shown).await?;
+                return Ok(StatusCode::NO_CONTENT.into_response());
+            }
+            _ = over.as_mut() => return Ok(StatusCode::NO_CONTENT.into_response()),
+            () = gateway.stop.cancelled() => return Ok(StatusCode::NO_CONTENT.into_response()),
+        }
+    }
+}

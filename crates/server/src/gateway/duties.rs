@@ -1,0 +1,63 @@
+//! What runs beside the doors of the gateway: writing heartbeats, looking for revocations of other processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::Ctx;
+use control::node::enrol;
+use control::node::heartbeat::Flusher;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::enrolments::Enrolments;
+
+/// How often revocations are looked for. With the moment it takes to wake a poll it stays below five seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How many looks there are between two times of forgetting.
+const LOOKS_TO_FORGET: u32 = 30;
+
+/// See the module. It has to [run](Duties::run) as long as the doors are open.
+pub struct Duties {
+    ctx: Ctx,
+    flusher: Flusher,
+    enrolments: Arc<Enrolments>,
+    stop: CancellationToken,
+}
+
+impl Duties {
+    pub(super) fn new(
+        ctx: Ctx,
+        flusher: Flusher,
+        enrolments: Arc<Enrolments>,
+        stop: CancellationToken,
+    ) -> Duties {
+        Duties { ctx, flusher, enrolments, stop }
+    }
+
+    /// Runs until the doors are gone; heartbeats that came before are written.
+    pub async fn run(self) {
+        let Duties { ctx, flusher, enrolments, stop } = self;
+        let looked = async {
+            stop.run_until_cancelled(look(&ctx, &enrolments)).await;
+        };
+        futures::future::join(flusher.run(), looked).await;
+    }
+}
+
+async fn look(ctx: &Ctx, enrolments: &Enrolments) {
+    let mut every = interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut since = None;
+    for looks in 1_u32.. {
+        every.tick().await;
+        match enrol::wake_revoked(ctx, since).await {
+            Ok(asked_at) => since = Some(asked_at),
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "revocations could not be looked for")
+            }
+        }
+        if looks.is_multiple_of(LOOKS_TO_FORGET) {
+            enrolments.forget();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What surrounds every request of a listener: its id, its time, its line in the log, the headers of every answer, and
+//! that nothing inside can make it end without an answer.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+use uuid::Uuid;
+use wire::problem::ProblemCode;
+
+use super::problem::{Refusal, finish};
+use crate::Limits;
+use crate::telemetry::{Seen, Stopwatch};
+
+/// What watches the process is let in when it is busiest: that is when it must be seen.
+const WATCHED: [&str; 2] = ["/healthz", "/metrics"];
+
+/// Names a request, in and out.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The identity of a request. Every request inside a frame carries it in its extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId(pub Uuid);
+
+#[derive(Clone)]
+struct Frame {
+    limits: Limits,
+    whole: Option<Duration>,
+    places: Arc<Semaphore>,
+}
+
+/// Puts a frame around `router`. With `whole`, a request that takes longer is given up; long polls have none.
+pub fn around(router: Router, limits: &Limits, whole: Option<Duration>) -> Router {
+    let places = Arc::new(Semaphore::new(limits.in_flight_max));
+    let frame = Frame { limits: *limits, whole, places };
+    router
+        .fallback(async || Refusal::new(ProblemCode::NotFound, "There is nothing at this path."))
+        .method_not_allowed_fallback(async || {
+            Refusal::new(ProblemCode::MethodNotAllowed, "This path does not know this method.")
+        })
+        .layer(from_fn_with_state(frame, surround))
+}
+
+async fn surround(State(frame): State<Frame>, mut request: Request, next: Next) -> Response {
+    let id = given(&request).unwrap_or_else(mint);
+    request.extensions_mut().insert(RequestId(id));
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let seen = Seen { method: request.method().clone(), path, request_id: id };
+    let watch = Stopwatch::start();
+    let answer = match frame.admit(&request) {
+        Ok(_place) => frame.run(request, next).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    let mut answer = finish(answer, id);
+    let headers = answer.headers_mut();
+    // An id is hexadecimal digits and hyphens.
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    seen.answered(answer.status(), watch.elapsed());
+    answer
+}
+
+impl Frame {
+    /// A place among the requests that run, for one that is not too large.
+    fn admit(&self, request: &Request) -> Result<Option<SemaphorePermit<'_>>, Refusal> {
+        let line = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+        let headers = request.headers().iter().map(|(name, value)| {
+            // As HTTP/2 counts them.
+            name.as_str().len() + value.len() + 32
+        });
+        if line + headers.sum::<usize>() > self.limits.head_bytes_max as usize {
+            let detail = format!("The head may have {} bytes.", self.limits.head_bytes_max);
+            return Err(Refusal::new(ProblemCode::HeadersTooLarge, detail));
+        }
+        if WATCHED.contains(&request.uri().path()) {
+            return Ok(None);
+        }
+        self.places.try_acquire().map(Some).map_err(|_| {
+            Refusal::new(ProblemCode::Unavailable, "Too many requests are running.").retry_after(1)
+        })
+    }
+
+    async fn run(&self, request: Request, next: Next) -> Response {
+        let run = AssertUnwindSafe(next.run(request)).catch_unwind();
+        let ended = match self.whole {
+            Some(whole) => timeout(whole, run).await.ok(),
+            None => Some(run.await),
+        };
+        match ended {
+            Some(Ok(answer)) => answer,
+            Some(Err(panic)) => {
+                Refusal::fault(format!("panicked: {}", said(&*panic))).into_response()
+            }
+            None => Refusal::new(
+                ProblemCode::Unavailable,
+                "It took too long. Whether anything was changed is not certain.",
+            )
+            .retry_after(1)
+            .into_response(),
+        }
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something else")
+}
+
+/// What the caller calls the request, if that is an id.
+fn given(request: &Request) -> Option<Uuid> {
+    request.headers().get(&REQUEST_ID)?.to_str().ok()?.parse().ok()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a request has an id before there is a transaction")]
+fn mint() -> Uuid {
+    Uuid::now_v7()
+}

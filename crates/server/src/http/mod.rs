@@ -1,0 +1,40 @@
+//! How the doors speak HTTP, whatever story is behind them: who asks, what they may send, and how they are told what
+//! went wrong.
+
+pub mod body;
+pub mod caller;
+pub mod frame;
+pub mod idempotency;
+mod json;
+pub mod params;
+pub mod problem;
+pub mod rates;
+pub mod reply;
+
+use std::sync::Arc;
+
+use control::Ctx;
+
+use crate::Limits;
+use crate::telemetry::Telemetry;
+use rates::Rates;
+
+/// What every door of the API stands on. Clones share it.
+#[derive(Clone)]
+pub struct Front {
+    /// What every story stands on.
+    pub ctx: Ctx,
+    /// How much a stranger may have.
+    pub limits: Limits,
+    /// Who has asked how often.
+    pub rates: Arc<Rates>,
+    /// What is counted.
+    pub telemetry: Telemetry,
+}
+
+impl Front {
+    /// A front with nobody before it yet.
+    pub fn new(ctx: Ctx, limits: Limits) -> Front {
+        Front { ctx, limits, rates: Arc::new(Rates::new(&limits)), telemetry: Telemetry::install() }
+    }
+}

@@ -1,0 +1,362 @@
+//! The node gateway over real TLS: who gets in, who is put out, and what a wait for work hears.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::node::admin;
+use control::node::enrol::identify;
+use domain::ids::NodeId;
+use futures::future::{Either, select};
+use rcgen::{CertificateParams, KeyPair};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use server::gateway;
+use testkit::House;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use wire::http::admin::{Because, FreshNode, NewNode};
+use wire::node::{
+    Access, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, JoinToken, PROTOCOL, Renewal,
+    SignedTask, TaskOutcome, TaskResult,
+};
+use wire::problem::Problem;
+
+/// A revoked agent is cut off within this.
+const CUT_OFF: Duration = Duration::from_secs(5);
+
+struct Site {
+    house: House,
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinSet<Result<(), control::Error>>,
+}
+
+impl Site {
+    async fn open() -> Site {
+        let house = House::open().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
+        serving.spawn(gateway::serve(listener, house.ctx.clone(), gateway::limits(), stop.clone()));
+        Site { house, address, stop, serving }
+    }
+
+    async fn close(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.serving.join_next().await {
+            ended.expect("nothing panicked").expect("it ended well");
+        }
+        self.house.close().await;
+    }
+
+    async fn add(&self, name: &str, sku: &str) -> FreshNode {
+        let new = NewNode {
+            name: name.to_owned(),
+            region: "eu-1".to_owned(),
+            sku: sku.to_owned(),
+            slots: vec![0, 0],
+        };
+        let made = admin::create(&self.house.ctx, &self.house.operator, &new, None).await;
+        made.expect("a node").body
+    }
+
+    /// Somebody who trusts our gateway, with this certificate and key if any.
+    fn somebody(&self, identity: Option<(&str, &KeyPair)>) -> Link {
+        let authority = self.house.ctx.keys.authority_pem();
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(authority.as_bytes()).expect("a certificate"))
+            .expect("a root");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = vec![
+                    CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate"),
+                ];
+                let key =
+                    PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
+                config.with_client_auth_cert(chain, key).expect("they belong together")
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let client = Client::builder()
+            .tls_backend_preconfigured(config)
+            .resolve("gateway.berth.internal", self.address)
+            .no_proxy()
+            .build()
+            .expect("a client");
+        Link { client, port: self.address.port() }
+    }
+
+    async fn enrol(&self, fresh: &FreshNode) -> Agent {
+        let token = JoinToken::parse(&fresh.join_token).expect("a token");
+        let key = KeyPair::generate().expect("a key");
+        let (node_id, secret, csr) = (token.node_id, token.secret, csr(&key));
+        let enrolment = Enrolment { protocol: PROTOCOL, node_id, secret, csr };
+        let answer = self.somebody(None).post("enroll", &enrolment).await;
+        let certificate: Certificate = answer.json().await.expect("a certificate");
+        let link = self.somebody(Some((&certificate.certificate, &key)));
+        Agent { node: NodeId(node_id), certificate: certificate.certificate, link }
+    }
+
+    async fn agent_id(&self, certificate: &str) -> Uuid {
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
+        let fingerprint: [u8; 32] = digest.as_ref().try_into().expect("32 bytes");
+        identify(&self.house.ctx, &fingerprint).await.expect("it is good").agent_id
+    }
+
+    async fn agent(&self, name: &str, sku: &str) -> Agent {
+        self.enrol(&self.add(name, sku).await).await
+    }
+}
+
+struct Link {
+    client: Client,
+    port: u16,
+}
+
+impl Link {
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("https://gateway.berth.internal:{}/agent/v1/{path}", self.port);
+        self.client.request(method, url)
+    }
+
+    async fn post(&self, path: &str, body: &impl serde::Serialize) -> Response {
+        self.request(Method::POST, path).json(body).send().await.expect("an answer")
+    }
+
+    async fn wait(&self) -> Response {
+        self.request(Method::GET, "tasks/wait").send().await.expect("an answer")
+    }
+}
+
+struct Agent {
+    node: NodeId,
+    certificate: String,
+    link: Link,
+}
+
+impl Agent {
+    async fn beat(&self, images: &[&str]) -> Response {
+        let heartbeat = Heartbeat {
+            protocol: PROTOCOL,
+            agent_version: "1".to_owned(),
+            boot_id: Uuid::nil(),
+            gpus: Vec::new(),
+            images: images.iter().map(|image| (*image).to_owned()).collect(),
+            guests: Vec::new(),
+            running: Vec::new(),
+            refused: 0,
+        };
+        self.link.post("heartbeat", &heartbeat).await
+    }
+
+    /// A wait that the gateway is certainly in. Of two waits the later ends the earlier, so that when one has ended, the
+    /// other is the one that is waited in.
+    async fn waiting(&self) -> impl Future<Output = Response> {
+        let (one, two) = (Box::pin(self.link.wait()), Box::pin(self.link.wait()));
+        let (ended, other) = match select(one, two).await {
+            Either::Left(both) | Either::Right(both) => both,
+        };
+        assert_eq!(ended.status(), StatusCode::NO_CONTENT);
+        other
+    }
+}
+
+fn csr(key: &KeyPair) -> String {
+    let request = CertificateParams::default().serialize_request(key).expect("a request");
+    request.pem().expect("a text")
+}
+
+async fn problem(answer: Response) -> (u16, String) {
+    let problem: Problem = answer.json().await.expect("a problem");
+    (problem.status, problem.code.to_string())
+}
+
+fn result(dispatch: i64) -> TaskResult {
+    let access = Access { host: "192.0.2.1".to_owned(), port: 22, user: "u".to_owned() };
+    TaskResult { dispatch, outcome: TaskOutcome::Provisioned { access }, phases: Vec::new() }
+}
+
+#[tokio::test]
+async fn nobody_without_a_certificate_gets_further_than_enrolment() {
+    let site = Site::open().await;
+    let stranger = site.somebody(None);
+    let id = Uuid::nil();
+    let doors = [
+        (Method::POST, "certificate".to_owned()),
+        (Method::POST, "heartbeat".to_owned()),
+        (Method::GET, "tasks/wait".to_owned()),
+        (Method::POST, format!("tasks/{id}/events")),
+        (Method::POST, format!("tasks/{id}/result")),
+    ];
+    for (method, path) in doors {
+        // Not even what is wrong with a body is told to strangers.
+        let answer = stranger.request(method, &path).body("{").send().await.expect("an answer");
+        assert_eq!(answer.version(), reqwest::Version::HTTP_2);
+        assert_eq!(problem(answer).await, (401, "unauthenticated".to_owned()), "{path}");
+    }
+    let nowhere = stranger.request(Method::GET, "nowhere").send().await.expect("an answer");
+    assert_eq!(problem(nowhere).await.0, 404);
+    let odd = stranger.post("enroll", &json!({ "protocol": 1, "extra": true })).await;
+    assert_eq!(problem(odd).await.0, 422);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_is_refused_in_the_handshake() {
+    let site = Site::open().await;
+    let node = site.agent("n", "h100.slice").await;
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    let name = format!("spiffe://berth/node/{}", node.node);
+    params.subject_alt_names = vec![rcgen::SanType::URI(name.try_into().expect("a name"))];
+    let forged = params.self_signed(&key).expect("a certificate").pem();
+    let forger = site.somebody(Some((&forged, &key)));
+    let refused = forger.request(Method::GET, "tasks/wait").send().await;
+    assert!(refused.expect_err("no answer").status().is_none(), "it never spoke HTTP");
+    assert_eq!(node.beat(&[]).await.status(), StatusCode::OK, "others are served");
+    site.close().await;
+}
+
+#[tokio::test]
+async fn whoever_enrols_too_often_is_told_to_wait() {
+    let site = Site::open().await;
+    let stranger = site.somebody(None);
+    let enrolment = Enrolment {
+        protocol: PROTOCOL,
+        node_id: Uuid::nil(),
+        secret: "guess".to_owned(),
+        csr: String::new(),
+    };
+    for _ in 0..60 {
+        assert_eq!(problem(stranger.post("enroll", &enrolment).await).await.0, 401);
+    }
+    let answer = stranger.post("enroll", &enrolment).await;
+    assert!(answer.headers().contains_key("retry-after"));
+    assert_eq!(problem(answer).await, (429, "too_many_requests".to_owned()));
+    site.close().await;
+}
+
+#[tokio::test]
+async fn an_agent_is_heard_renews_and_keeps_its_identity() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    let answer: HeartbeatAnswer = agent.beat(&[]).await.json().await.expect("an answer");
+    assert_eq!((answer.status.as_str(), answer.renew), ("ready", false));
+    let before = site.agent_id(&agent.certificate).await;
+    let key = KeyPair::generate().expect("a key");
+    let answer = agent.link.post("certificate", &Renewal { csr: csr(&key) }).await;
+    let renewed: Certificate = answer.json().await.expect("a certificate");
+    let link = site.somebody(Some((&renewed.certificate, &key)));
+    let newer = Agent { node: agent.node, certificate: renewed.certificate, link };
+    assert_eq!(newer.beat(&[]).await.status(), StatusCode::OK);
+    assert_eq!(agent.beat(&[]).await.status(), StatusCode::OK, "the older one has its grace");
+    assert_eq!(site.agent_id(&newer.certificate).await, before);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_revoked_is_out_at_once_and_in_the_middle_of_a_wait() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    let waiting = agent.waiting().await;
+    let because = Because { reason: "stolen".to_owned() };
+    let (ctx, operator) = (&site.house.ctx, &site.house.operator);
+    admin::revoke(ctx, operator, agent.node.uuid(), &because, None).await.expect("revoked");
+    assert_eq!(agent.beat(&[]).await.status(), StatusCode::UNAUTHORIZED);
+    let cut_off = timeout(CUT_OFF, waiting).await.expect("in time");
+    assert_eq!(problem(cut_off).await, (401, "unauthenticated".to_owned()));
+    drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_revocation_in_another_process_reaches_a_wait_in_time() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    let waiting = agent.waiting().await;
+    // This store rings no bell of ours.
+    let revoked = site
+        .house
+        .database
+        .in_transaction(async |tx| store::node_agents::revoke(tx, agent.node).await);
+    assert!(revoked.await.expect("revoked").is_some());
+    let cut_off = timeout(CUT_OFF, waiting).await.expect("in time");
+    assert_eq!(cut_off.status(), StatusCode::UNAUTHORIZED);
+    drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn another_enrolment_cuts_the_older_certificate_off() {
+    let site = Site::open().await;
+    let older = site.agent("n", "h100.slice").await;
+    let waiting = older.waiting().await;
+    let (ctx, operator) = (&site.house.ctx, &site.house.operator);
+    let again = admin::reissue(ctx, operator, older.node.uuid(), None).await.expect("a token");
+    let newer = site.enrol(&again.body).await;
+    assert_eq!(
+        timeout(CUT_OFF, waiting).await.expect("in time").status(),
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(older.beat(&[]).await.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(newer.beat(&[]).await.status(), StatusCode::OK);
+    drop(older);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_wait_hears_of_its_own_nodes_task_and_of_no_other() {
+    let site = Site::open().await;
+    let (ours, theirs) =
+        (site.agent("ours", "h100.slice").await, site.agent("theirs", "l40s.slice").await);
+    assert_eq!(ours.beat(&["ubuntu-24.04-cuda"]).await.status(), StatusCode::OK);
+    let (here, there) = (ours.waiting().await, Box::pin(theirs.waiting().await));
+    site.house.create("h100.slice", 1).await.expect("it fits");
+    site.house.settle().await;
+    let given: SignedTask =
+        timeout(CUT_OFF, here).await.expect("in time").json().await.expect("a task");
+    // Theirs is still waiting: another wait ends it empty-handed.
+    let (there, another) = match select(there, Box::pin(theirs.link.wait())).await {
+        Either::Left(both) => both,
+        Either::Right(_) => panic!("the newer wait ended first"),
+    };
+    assert_eq!(there.status(), StatusCode::NO_CONTENT);
+    drop(another);
+    let path = format!("tasks/{}/result", given.task_id);
+    let stolen = theirs.link.post(&path, &result(given.dispatch)).await;
+    assert_eq!(problem(stolen).await, (404, "not_found".to_owned()));
+    let done: Value =
+        ours.link.post(&path, &result(given.dispatch)).await.json().await.expect("an answer");
+    assert_eq!(done["applied"], true, "{done}");
+    let again: Value =
+        ours.link.post(&path, &result(given.dispatch)).await.json().await.expect("an answer");
+    assert_eq!((&again["applied"], &again["answer"]), (&json!(false), &json!("duplicate")));
+    drop((ours, theirs));
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_lets_go_of_those_who_wait() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    let waiting = agent.waiting().await;
+    site.stop.cancel();
+    assert_eq!(timeout(CUT_OFF, waiting).await.expect("in time").status(), StatusCode::NO_CONTENT);
+    drop(agent);
+    site.close().await;
+}

@@ -1,0 +1,16 @@
+//! The doors, over real connections.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a step that can't be taken fails the test, and says which"
+)]
+
+mod answers;
+mod api;
+mod bad_input;
+mod canaries;
+mod gateway;
+mod idempotency;
+mod openapi;
+mod slow_clients;
+mod strangers;

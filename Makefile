@@ -2,8 +2,11 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Where cargo puts what it builds.
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
+BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up test prove bench gen tidy lint install-missing
+.PHONY: help up down test prove bench crashes gen tidy lint install-missing
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -11,8 +14,12 @@ help: ## this list
 install-missing:
 	@scripts/install-missing
 
-up: install-missing ## build, start a private Postgres, and walk an allocation through its life on it
-	@cargo run --quiet --package xtask -- up
+up: install-missing ## build, and run everything here: Postgres, the control plane, simulated nodes; Ctrl-C stops it
+	@cargo build --package berth
+	@$(BUILT)/berth up
+
+down: ## stop what `make up` or `berth up --detach` started
+	@$(BUILT)/berth down
 
 test: install-missing lint tidy ## everything that must hold: lints, tidy, all tests on a Postgres of their own
 	@cargo xtask test
@@ -29,8 +36,13 @@ tidy: ## what no compiler checks: direction of crates, the single writer, sizes,
 prove: install-missing ## the long proofs, in a release build; one JSON line a proof
 	@cargo run --quiet --release --package proofs
 
-bench: install-missing ## what it costs, as ratios of the database's own ceiling; QUICK=1 for a short run
-	@cargo run --quiet --release --package bench
+bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer for a part
+	@cargo build --quiet --release --package berth --package bench
+	@$(BUILT_FAST)/bench
+
+crashes: install-missing ## kill the whole product without warning, KILLS times (200) under load, and look at what is left
+	@cargo build --quiet --release --package berth --package bench
+	@ONLY=crashes CRASHES=$(or $(KILLS),200) $(BUILT_FAST)/bench
 
 gen: install-missing ## write docs/generated anew
 	@cargo xtask gen

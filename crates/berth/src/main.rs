@@ -1,3 +1,28 @@
-//! The one binary.
+//! The one binary: the whole product with `berth up`, its parts one by one, and the commands of tenants and operators.
+//! Data goes to stdout, everything else to stderr, and the exit code says how it went.
 
-fn main() {}
+mod cli;
+mod client;
+mod commands;
+mod context;
+mod exit;
+mod moment;
+mod progress;
+mod resolve;
+mod say;
+mod table;
+mod up;
+mod watch;
+mod words;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell();
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

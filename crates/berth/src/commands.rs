@@ -1,0 +1,10 @@
+//! What each command does, one file a noun.
+
+pub(crate) mod account;
+pub(crate) mod admin;
+pub(crate) mod alloc;
+pub(crate) mod audit;
+pub(crate) mod login;
+pub(crate) mod machine;
+pub(crate) mod sim;
+pub(crate) mod sku;

@@ -1,0 +1,154 @@
+//! `berth up`: Postgres, the control plane and simulated nodes in one process. Everything that must last is in Postgres
+//! and in one folder, so that a start goes on where the last one ended, however that was.
+
+pub(crate) mod detach;
+pub(crate) mod down;
+mod fleet;
+mod install;
+pub(crate) mod log;
+pub(crate) mod place;
+mod report;
+pub(crate) mod signals;
+pub(crate) mod status;
+mod steps;
+mod whole;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use server::Limits;
+use store::cluster::{Cluster, Durability};
+
+use crate::commands::machine::speed;
+use crate::exit::{Done, Exit, Failure};
+use place::{Place, Placed};
+use steps::Steps;
+
+/// The database in a cluster of our own.
+const DATABASE: &str = "berth";
+/// How long what still runs may take when everything else has ended.
+const LEFTOVERS: Duration = Duration::from_secs(2);
+
+/// `berth up`
+#[derive(Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    placed: Placed,
+    /// Where people come in; port 0 is any that is free
+    #[arg(long, default_value = "127.0.0.1:7717", value_name = "ADDRESS")]
+    api: SocketAddr,
+    /// Where agents come in
+    #[arg(long, default_value = "127.0.0.1:7718", value_name = "ADDRESS")]
+    gateway: SocketAddr,
+    /// How many simulated nodes
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(..=500))]
+    nodes: u16,
+    /// What their durations are multiplied by: 1 is as slow as real machines, 0 is at once
+    #[arg(long, default_value_t = 0.03, value_parser = speed)]
+    speed: f64,
+    /// How often a token may be used in a minute; 0 is as often as it likes
+    #[arg(long, default_value_t = 600, value_name = "COUNT")]
+    requests_per_minute: u32,
+    /// Goes on without the terminal once everything is there
+    #[arg(long)]
+    detach: bool,
+    /// Uses this Postgres instead of one of its own
+    #[arg(long, env = "DATABASE_URL", value_name = "URL")]
+    database: Option<String>,
+}
+
+impl Up {
+    /// Where its doors are, and what they let through.
+    fn doors(&self) -> server::Config {
+        let most = NonZeroU32::new(self.requests_per_minute).unwrap_or(NonZeroU32::MAX);
+        let burst = NonZeroU32::new(most.get() / 3).unwrap_or(most);
+        let limits = Limits { token_per_minute: most, token_burst: burst, ..Limits::default() };
+        let mut doors = server::Config {
+            api: self.api,
+            gateway: self.gateway,
+            limits,
+            ..server::Config::default()
+        };
+        if self.requests_per_minute == 0 {
+            doors.gateway_limits.enrolments_per_peer_per_minute = most;
+        }
+        doors
+    }
+
+    /// Runs until it is told to end. The server of the database belongs to this thread, which lives as long as the process.
+    pub(crate) fn run(self) -> Done {
+        let place = self.placed.place()?;
+        place.prepare()?;
+        let child = detach::is_child();
+        if self.detach && !child {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            return runtime.block_on(detach::run(&place));
+        }
+        if child {
+            detach::settle()?;
+        }
+        let taken = place.take()?;
+        log::to_file(&place)?;
+        // Whoever came first may have set it; either will do.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut steps = Steps::new(child);
+        let cluster = match self.database {
+            Some(_) => None,
+            None => Some(start_postgres(&place, &mut steps)?),
+        };
+        let url = match (&cluster, self.database.clone()) {
+            (Some(cluster), _) => cluster.url(DATABASE),
+            (None, given) => given.unwrap_or_default(),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let ended = runtime.block_on(whole::run(&self, &url, &taken, &place, &mut steps));
+        taken.retract();
+        runtime.shutdown_timeout(LEFTOVERS);
+        if let Some(cluster) = cluster {
+            steps.begin("Stopping Postgres");
+            drop(cluster);
+            steps.done("");
+        }
+        ended.map_err(|failure| failure.with("log", place.log().display().to_string()))
+    }
+}
+
+fn start_postgres(place: &Place, steps: &mut Steps) -> Done<Cluster> {
+    steps.begin("Postgres");
+    let folder = place.postgres();
+    let made = !folder.join("data").exists();
+    let started = Cluster::start(&folder, Durability::Full).map_err(Failure::from);
+    let cluster = started.and_then(|cluster| {
+        make_database(&cluster)?;
+        Ok(cluster)
+    });
+    match &cluster {
+        Ok(_) => steps.done(if made { "a new cluster" } else { "" }),
+        Err(_) => steps.failed(),
+    }
+    cluster
+}
+
+/// Makes the database, if it is not there yet.
+fn make_database(cluster: &Cluster) -> Done {
+    let output = Command::new(cluster.binaries.join("createdb"))
+        .env("LC_ALL", "C")
+        .current_dir(Path::new("/"))
+        .args(["--username", "berth", "--host"])
+        .arg(cluster.socket_directory())
+        .arg(DATABASE)
+        .output()
+        .context(
+            "the program createdb can't be run: install the Debian package `postgresql-client`",
+        )?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || said.contains("already exists") {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Failed, format!("the database can't be made: {}", said.trim())))
+}

@@ -1,0 +1,35 @@
+//! What a process that runs on its own has to say: JSON lines, in a file or on stderr. Nothing secret is among them.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Mutex;
+
+use anyhow::Context as _;
+use tracing_subscriber::EnvFilter;
+
+use super::place::Place;
+use crate::exit::Done;
+
+/// When the log of the last time is put aside.
+const KEPT_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"))
+}
+
+/// Into the file of the place, after what is there.
+pub(crate) fn to_file(place: &Place) -> Done {
+    let path = place.log();
+    if std::fs::metadata(&path).is_ok_and(|there| there.len() > KEPT_BYTES_MAX) {
+        let _ = std::fs::rename(&path, path.with_extension("log.1"));
+    }
+    let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let file = open.with_context(|| format!("{} can't be written to", path.display()))?;
+    tracing_subscriber::fmt().json().with_env_filter(filter()).with_writer(Mutex::new(file)).init();
+    Ok(())
+}
+
+/// To stderr.
+pub(crate) fn to_stderr() {
+    tracing_subscriber::fmt().json().with_env_filter(filter()).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,9 @@
+//! The binary from outside: what it prints where, how it ends, and the whole product in one process.
+
+#![expect(clippy::expect_used, reason = "a test that can't be set up has failed, and says why")]
+
+mod berth;
+mod exit_codes;
+mod output;
+mod stub;
+mod whole;

@@ -1,0 +1,147 @@
+//! The whole product with the real binary: up, an allocation through its life, an audit, kill, up again, down.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+use testkit::Database;
+
+use crate::berth::{Home, Ran};
+
+/// An installation on a database and ports of its own. It is taken down whatever becomes of the test.
+struct Installation {
+    home: Home,
+    url: String,
+    api: String,
+    gateway: String,
+}
+
+impl Installation {
+    fn new(url: String) -> Installation {
+        // Both are held at once, so that they differ.
+        let free = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let [api, gateway] = free.map(|held| held.local_addr().expect("it has one").to_string());
+        Installation { home: Home::new(), url, api, gateway }
+    }
+
+    fn folder(&self) -> String {
+        self.home.path().join("place").display().to_string()
+    }
+
+    fn up(&self) -> Ran {
+        self.home.run(&[
+            "up",
+            "--detach",
+            "--data",
+            &self.folder(),
+            "--database",
+            &self.url,
+            "--api",
+            &self.api,
+            "--gateway",
+            &self.gateway,
+            "--nodes",
+            "3",
+            "--speed",
+            "0",
+        ])
+    }
+
+    fn ok(&self, words: &[&str]) -> Ran {
+        let ran = self.home.run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
+        ran
+    }
+
+    fn down(&self) -> Ran {
+        self.home.run(&["down", "--data", &self.folder()])
+    }
+
+    /// The process that runs, by what the status says.
+    fn process(&self) -> String {
+        let status = self.ok(&["status", "--data", &self.folder()]).out;
+        let line = status.lines().find(|line| line.starts_with("process")).expect("it is named");
+        line.split_whitespace().last().expect("it has a number").to_owned()
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        let _ = self.down();
+    }
+}
+
+fn json(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.out).expect("it is JSON and nothing else")
+}
+
+const CREATE: [&str; 8] =
+    ["alloc", "create", "--sku", "h100.slice", "--gpus", "2", "--region", "eu-1"];
+
+fn create(name: &str) -> Vec<&str> {
+    CREATE.iter().copied().chain(["--name", name, "--wait", "--json"]).collect()
+}
+
+#[tokio::test]
+async fn an_allocation_lives_and_ends_in_what_one_command_started() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let up = whole.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    for said in
+        [whole.api.as_str(), "demo@berth.local", "alloc create", "alloc timeline", "alloc release"]
+    {
+        assert!(up.out.contains(said), "{said} is not in {}", up.out);
+    }
+    assert_eq!(whole.up().code, 6, "a second one is told who was first");
+
+    let made = json(&whole.ok(&create("first")));
+    assert_eq!(made["status"], "active");
+    assert!(made["access"]["port"].is_u64() && made["node"].is_string());
+    let timeline = json(&whole.ok(&["alloc", "timeline", "first", "--json"]));
+    assert!(timeline["items"].as_array().is_some_and(|items| items.len() >= 4), "{timeline}");
+    assert!(whole.ok(&["alloc", "ssh", "first", "--print"]).out.starts_with("ssh -p "));
+
+    // A process that is killed has lost nothing that it has answered.
+    let killed = std::process::Command::new("kill").args(["-9", &whole.process()]).status();
+    assert!(killed.expect("kill runs").success());
+    assert_eq!(whole.down().code, 0, "this waits until it is gone");
+    let up = whole.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    assert_eq!(json(&whole.ok(&["alloc", "show", "first", "--json"]))["status"], "active");
+
+    let released = json(&whole.ok(&["alloc", "release", "first", "--yes", "--wait", "--json"]));
+    assert_eq!(released["status"], "released");
+    let receipt = whole.ok(&["alloc", "receipt", "first", "--verify"]);
+    assert!(receipt.err.contains("signature"), "{}", receipt.err);
+
+    let audit = json(&whole.ok(&["--context", "operator", "audit", "--json"]));
+    assert_eq!(audit["clean"], true);
+    assert_eq!(whole.home.run(&["audit"]).code, 1, "a tenant may not");
+    assert_eq!(whole.down().code, 0);
+    assert_eq!(whole.home.run(&["whoami"]).code, 1, "nobody is there any more");
+    let audit = json(&whole.ok(&["audit", "--database", &database.url(), "--json"]));
+    assert_eq!(audit["clean"], true, "it can be asked without the API, too");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_fault_that_is_ordered_strikes_and_is_explained() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let up = whole.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let folder = whole.folder();
+    let at = |words: &[&str]| whole.ok(&[words, &["--data", &folder]].concat());
+    at(&["sim", "fault", "--fault", "fail", "--phase", "ssh_reachable", "--times", "1"]);
+    let ran = whole.home.run(&create("sad"));
+    assert_eq!(ran.code, 10, "{}{}", ran.out, ran.err);
+    assert_eq!(json(&ran)["status_reason"], "ssh_not_ready");
+    assert!(ran.err.contains("cloud-init"), "{}", ran.err);
+    at(&["sim", "clear"]);
+    // An agent that dies in the middle is started again, and goes on with what it had begun.
+    at(&["sim", "fault", "--fault", "crash", "--phase", "vm_started", "--times", "1", "--after"]);
+    let made = json(&whole.ok(&create("lucky")));
+    assert_eq!(made["status"], "active");
+    assert_eq!(whole.down().code, 0);
+    database.remove().await;
+}

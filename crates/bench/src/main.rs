@@ -3,7 +3,10 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are its product")]
 
+mod crashes;
 mod machine;
+mod product;
+mod stories;
 mod writer;
 
 use std::process::ExitCode;
@@ -17,14 +20,23 @@ use store::cluster::{Cluster, Durability};
 struct Plan {
     rounds: usize,
     round: Duration,
+    runs: usize,
+    agents: usize,
+    requests: usize,
 }
 
 fn main() -> ExitCode {
     let quick = std::env::var_os("QUICK").is_some_and(|value| value == "1");
     let plan = if quick {
-        Plan { rounds: 3, round: Duration::from_secs(2) }
+        Plan { rounds: 3, round: Duration::from_secs(2), runs: 100, agents: 200, requests: 2_000 }
     } else {
-        Plan { rounds: 5, round: Duration::from_secs(6) }
+        Plan {
+            rounds: 5,
+            round: Duration::from_secs(6),
+            runs: 500,
+            agents: 2_000,
+            requests: 10_000,
+        }
     };
     match run(plan) {
         Ok(true) => ExitCode::SUCCESS,
@@ -36,13 +48,47 @@ fn main() -> ExitCode {
     }
 }
 
+/// All of it, or only the part that ONLY names.
 fn run(plan: Plan) -> anyhow::Result<bool> {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let wanted = |part: &str| only.is_empty() || only == part;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut met = true;
+    if wanted("writer") {
+        met &= writer(&runtime, plan)?;
+    }
+    let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {
+        let line = line?;
+        println!("{}", line.text);
+        met &= line.met;
+        Ok(())
+    };
+    // Whoever asks for a number of crashes wants nothing else.
+    if let Ok(kills) = std::env::var("CRASHES") {
+        say(runtime.block_on(crashes::run(kills.parse()?)))?;
+        return Ok(met);
+    }
+    if wanted("to_active") {
+        say(runtime.block_on(stories::to_active(plan.runs)))?;
+    }
+    if wanted("storm") {
+        for sizes in [&[1][..], &[4], &[8], &[1, 8, 2, 4]] {
+            say(runtime.block_on(stories::storm("h100.slice", sizes, plan.requests)))?;
+        }
+        say(runtime.block_on(stories::storm("h100.metal", &[8], plan.requests)))?;
+    }
+    if wanted("agents") {
+        say(runtime.block_on(stories::agents(plan.agents, 200)))?;
+    }
+    Ok(met)
+}
+
+fn writer(runtime: &tokio::runtime::Runtime, plan: Plan) -> anyhow::Result<bool> {
     let directory = std::env::temp_dir().join(format!("berth-bench-{}", std::process::id()));
     // What a killed run of the same number left is not ours to measure on.
     let _ = std::fs::remove_dir_all(&directory);
     let cluster = Cluster::start(&directory, Durability::Full)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let figures =
         runtime.block_on(writer::figures(&cluster, plan)).context("the writer's bench failed");
     drop(cluster);

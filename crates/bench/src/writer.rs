@@ -132,6 +132,7 @@ async fn activate(tx: &mut store::Tx, id: AllocationId) -> anyhow::Result<()> {
         provision,
         sku: "bench".to_owned(),
         gpus: 1,
+        terms: allocations::Terms::default(),
     };
     allocations::insert(tx, &allocation, Birth::new(EventId(new_id()), worker())).await?;
     for event in [Event::ProvisionStarted, Event::ProvisionSucceeded] {

@@ -1,0 +1,279 @@
+//! The product as its users run it: `berth up` as a process of its own, over real HTTP and real mTLS, with agents in ours.
+//! It can be killed and started again in the same place.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use agent::{Config, SimulatedConfig};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// How long a start may take, recovery of the database included.
+const START_ATTEMPTS: u32 = 1_200;
+const ATTEMPT: Duration = Duration::from_millis(50);
+const CUDA: &str = "ubuntu-24.04-cuda";
+
+/// A running product.
+pub(crate) struct Product {
+    child: Option<Child>,
+    binary: PathBuf,
+    nodes: u16,
+    speed: &'static str,
+    /// Its folder.
+    pub(crate) folder: PathBuf,
+    ports: [u16; 2],
+    /// Where people come in.
+    pub(crate) api: String,
+    /// Of the tenant.
+    pub(crate) token: String,
+    /// Of the operator.
+    pub(crate) operator: String,
+    /// The tenant's project.
+    pub(crate) project: Uuid,
+    /// Shared by everybody who asks.
+    pub(crate) http: reqwest::Client,
+}
+
+impl Product {
+    /// Starts one in a folder of its own, with that many simulated nodes inside, whose durations are multiplied by `speed`.
+    pub(crate) async fn start(
+        name: &str,
+        nodes: u16,
+        speed: &'static str,
+    ) -> anyhow::Result<Product> {
+        let folder = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let binary = std::env::current_exe()?.with_file_name("berth");
+        ensure!(binary.is_file(), "{} is not there: build it first", binary.display());
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+        let mut product = Product {
+            child: None,
+            binary,
+            nodes,
+            speed,
+            folder,
+            ports: [free_port()?, free_port()?],
+            api: String::new(),
+            token: String::new(),
+            operator: String::new(),
+            project: Uuid::nil(),
+            http,
+        };
+        product.api = format!("http://127.0.0.1:{}/api/v1", product.ports[0]);
+        product.begin().await?;
+        product.read_contexts()?;
+        let me: Value = product.get(&product.token, "/me").await?;
+        product.project = serde_json::from_value(me["projects"][0]["id"].clone())?;
+        Ok(product)
+    }
+
+    /// Starts the process, and waits until it takes requests.
+    pub(crate) async fn begin(&mut self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let log = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(self.folder.join("starts.log"))?;
+        let [api, gateway] = self.ports.map(|port| format!("127.0.0.1:{port}"));
+        let child = Command::new(&self.binary)
+            .env("BERTH_CONFIG", self.folder.join("config.toml"))
+            .env("RUST_LOG", "warn")
+            .env_remove("DATABASE_URL")
+            .args(["up", "--speed", self.speed, "--requests-per-minute", "0", "--data"])
+            .arg(self.folder.join("berth"))
+            .args(["--api", &api, "--gateway", &gateway, "--nodes", &self.nodes.to_string()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.child = Some(child);
+        let ready = self.api.replace("/api/v1", "/readyz");
+        for _ in 0..START_ATTEMPTS {
+            if self.http.get(&ready).send().await.is_ok_and(|answer| answer.status().is_success())
+                && self.contexts().is_ok()
+            {
+                return Ok(());
+            }
+            if let Some(ended) =
+                self.child.as_mut().and_then(|child| child.try_wait().ok()).flatten()
+            {
+                bail!(
+                    "berth up ended with {ended}; see {}",
+                    self.folder.join("starts.log").display()
+                );
+            }
+            pause(ATTEMPT).await;
+        }
+        bail!("berth up is not ready; see {}", self.folder.display())
+    }
+
+    fn contexts(&self) -> anyhow::Result<toml::Table> {
+        let text = std::fs::read_to_string(self.folder.join("config.toml"))?;
+        let table: toml::Table = text.parse()?;
+        Ok(table["contexts"].as_table().context("there are no contexts")?.clone())
+    }
+
+    fn read_contexts(&mut self) -> anyhow::Result<()> {
+        let contexts = self.contexts()?;
+        let token = |name: &str| {
+            let context = contexts.get(name).and_then(|context| context.get("token"));
+            Some(context?.as_str()?.to_owned())
+        };
+        self.token = token("demo").context("there is no token of a tenant")?;
+        self.operator = token("operator").context("there is no token of an operator")?;
+        Ok(())
+    }
+
+    /// The process.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Ends it as a power cut would: no destructor runs.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The address of its database.
+    pub(crate) fn database(&self) -> String {
+        let socket = self.folder.join("berth/postgres");
+        format!("postgres://berth@localhost/berth?host={}", socket.display())
+    }
+
+    /// `GET`, which must succeed.
+    pub(crate) async fn get(&self, token: &str, path: &str) -> anyhow::Result<Value> {
+        let answer = self.http.get(format!("{}{path}", self.api)).bearer_auth(token).send().await?;
+        let status = answer.status();
+        let body = answer.text().await?;
+        ensure!(status.is_success(), "GET {path}: {status} {body}");
+        Ok(serde_json::from_str(&body)?)
+    }
+
+    /// `POST` with a key; the answer whatever it is.
+    pub(crate) async fn post(
+        &self,
+        token: &str,
+        path: &str,
+        key: Uuid,
+        body: &Value,
+    ) -> reqwest::Result<(u16, Value)> {
+        let answer = self
+            .http
+            .post(format!("{}{path}", self.api))
+            .bearer_auth(token)
+            .header("Idempotency-Key", key.to_string())
+            .json(body)
+            .send()
+            .await?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.json().await.unwrap_or_default()))
+    }
+
+    /// What asks for that many GPUs.
+    pub(crate) fn request(&self, sku: &str, gpus: i16) -> Value {
+        json!({ "project_id": self.project, "sku": sku, "gpus": gpus, "region": "eu-1", "ssh_key_ids": [] })
+    }
+
+    /// Adds nodes whose agents run in this process until `stop`.
+    pub(crate) async fn fleet(
+        &self,
+        sku: &str,
+        count: usize,
+        agents: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let images = self.get(&self.operator, "/images").await?;
+        let sha256 =
+            images["items"].as_array().into_iter().flatten().find(|image| image["code"] == CUDA);
+        let sha256 =
+            sha256.and_then(|image| image["sha256"].as_str()).context("no image")?.to_owned();
+        for number in 0..count {
+            let name = format!("{}-{number}", sku.replace('.', "-"));
+            let new = json!({ "name": name, "region": "eu-1", "sku": sku, "slots": [0, 0, 0, 0, 1, 1, 1, 1] });
+            let (status, made) = self.post(&self.operator, "/admin/nodes", new_id(), &new).await?;
+            ensure!(status == 201, "a node: {status} {made}");
+            let machine = SimulatedConfig {
+                images: vec![(CUDA.to_owned(), sha256.clone())],
+                speed: 0.0,
+                ..SimulatedConfig::with_gpus(8, 2, "H100")
+            };
+            let mut config = Config::simulated(self.folder.join("nodes").join(&name), machine);
+            config.join = made["join_token"].as_str().map(str::to_owned);
+            let stop = stop.clone();
+            agents.spawn(async move {
+                if let Err(error) = agent::run(config, stop).await {
+                    eprintln!("an agent ended: {error}");
+                }
+            });
+        }
+        self.until_ready(count).await
+    }
+
+    async fn until_ready(&self, count: usize) -> anyhow::Result<()> {
+        let sql = sqlx::PgPool::connect(&self.database()).await?;
+        for _ in 0..START_ATTEMPTS {
+            let ready: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM nodes WHERE status = 'ready' AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id)",
+            )
+            .fetch_one(&sql)
+            .await?;
+            if usize::try_from(ready)? >= count {
+                return Ok(());
+            }
+            pause(ATTEMPT).await;
+        }
+        bail!("the nodes do not become ready")
+    }
+
+    /// The invariants that do not hold.
+    pub(crate) async fn violations(&self) -> anyhow::Result<Vec<Value>> {
+        let found = self.get(&self.operator, "/admin/invariants").await?;
+        let broken = found["invariants"].as_array().into_iter().flatten();
+        Ok(broken.filter(|invariant| invariant["count"] != 0).cloned().collect())
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        remove(&self.folder);
+    }
+}
+
+/// The database writes its last words for a moment after its parent has gone.
+fn remove(folder: &Path) {
+    for _ in 0..20 {
+        if std::fs::remove_dir_all(folder).is_ok() {
+            return;
+        }
+        wait(ATTEMPT);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process says nothing when it is ready")]
+pub(crate) async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process says nothing when it is gone")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[expect(clippy::disallowed_methods, reason = "a load needs identities that were never used")]
+pub(crate) fn new_id() -> Uuid {
+    Uuid::now_v7()
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

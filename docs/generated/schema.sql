@@ -534,7 +534,7 @@ BEGIN
 END;
 $function$;
 
-CREATE OR REPLACE FUNCTION public.count_free_of_moved_claims()
+CREATE OR REPLACE FUNCTION public.count_free_of_moved()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
@@ -551,17 +551,7 @@ BEGIN
 END;
 $function$;
 
-CREATE OR REPLACE FUNCTION public.count_free_of_new_claims()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
-    RETURN NULL;
-END;
-$function$;
-
-CREATE OR REPLACE FUNCTION public.count_free_of_new_slots()
+CREATE OR REPLACE FUNCTION public.count_free_of_new()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
@@ -999,9 +989,9 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW W
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
 
-CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved_claims();
+CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved();
 
-CREATE TRIGGER count_free_of_new AFTER INSERT ON public.claims REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_claims();
+CREATE TRIGGER count_free_of_new AFTER INSERT ON public.claims REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.claims FOR EACH ROW EXECUTE FUNCTION enforce_claim();
 
@@ -1051,7 +1041,7 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.payment_s
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.release_receipts FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER count_free_of_new AFTER INSERT ON public.slots REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_slots();
+CREATE TRIGGER count_free_of_new AFTER INSERT ON public.slots REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.storage_attachments FOR EACH ROW EXECUTE FUNCTION enforce_storage_attachment();
 

@@ -3,6 +3,7 @@
 //! One [`run`] is one agent; a process may run many. It keeps everything under its directory, and goes on there after
 //! any death: nothing that was begun is forgotten, nothing that was done is done twice.
 
+pub mod arguments;
 mod backoff;
 mod client;
 mod clock;
@@ -29,6 +30,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use arguments::Arguments;
 pub use client::{Answer, Gateway, GatewayError, HttpGateway, SERVER_NAME};
 pub use clock::Clock;
 pub use crash::CrashMode;

@@ -19,12 +19,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use agent::arguments::speed;
 use anyhow::Context as _;
 use clap::Args;
 use server::Limits;
 use store::cluster::{Cluster, Durability};
 
-use crate::commands::machine::speed;
 use crate::exit::{Done, Exit, Failure};
 use place::{Place, Placed};
 use steps::Steps;

@@ -25,8 +25,6 @@ pub struct Policies {
     pub release_attempt_seconds: u32,
     /// The first pause between two attempts; it doubles, up to a minute.
     pub retry_seconds: u32,
-    /// How long a request may wait for a worker.
-    pub requested_timeout_seconds: u32,
     /// For how long an answer is kept for its idempotency key.
     pub idempotency_ttl_seconds: u32,
 }
@@ -44,7 +42,6 @@ impl Default for Policies {
             release_attempts_max: 5,
             release_attempt_seconds: 120,
             retry_seconds: 2,
-            requested_timeout_seconds: 900,
             idempotency_ttl_seconds: 86_400,
         }
     }

@@ -145,15 +145,15 @@ BEGIN
 END;
 $$;
 
--- A claim that comes or goes changes what is free; a claim that moves otherwise does not.
-CREATE FUNCTION count_free_of_new_claims() RETURNS trigger LANGUAGE plpgsql AS $$
+-- A claim that comes or goes changes what is free, and so does a slot that is added; a claim that moves otherwise does not.
+CREATE FUNCTION count_free_of_new() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
     RETURN NULL;
 END;
 $$;
 
-CREATE FUNCTION count_free_of_moved_claims() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION count_free_of_moved() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM count_free(node_id)
        FROM (
@@ -169,22 +169,14 @@ $$;
 
 CREATE TRIGGER count_free_of_new AFTER INSERT ON claims
     REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_claims();
+    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new();
 CREATE TRIGGER count_free_of_moved AFTER UPDATE ON claims
     REFERENCING OLD TABLE AS former NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved_claims();
-
--- A slot that is added is free.
-CREATE FUNCTION count_free_of_new_slots() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
-    RETURN NULL;
-END;
-$$;
+    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved();
 
 CREATE TRIGGER count_free_of_new AFTER INSERT ON slots
     REFERENCING NEW TABLE AS changed
-    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new_slots();
+    FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_new();
 
 -- Finds and locks the node on which `wanted` slots fit best: on one NUMA node first, then with the fewest left over, then
 -- by a stable order. Every probe is one look into an index, and there are at most two for each count of free slots,

@@ -310,3 +310,20 @@ async fn republish(tx: &mut Tx, event_id: Uuid) -> Result<bool, Error> {
     tx.rings(Ring::Outbox);
     Ok(done.rows_affected() == 1)
 }
+
+/// Makes every message due that somebody has in hand, or that waits to be tried again. For a process that knows it is the
+/// only one: whoever had them is dead. If it was wrong, a message is handled twice, which does no harm.
+///
+/// # Errors
+/// When the database fails.
+pub async fn free_leases(store: &Store) -> Result<u64, Error> {
+    let freed = sqlx::query(
+        "UPDATE bus_deliveries
+            SET due_at = 'epoch'
+          WHERE dead_at IS NULL
+            AND attempts > 0",
+    )
+    .execute(store.pool())
+    .await?;
+    Ok(freed.rows_affected())
+}

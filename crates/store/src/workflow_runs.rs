@@ -372,3 +372,20 @@ pub async fn find(store: &Store, id: &str) -> Result<Option<RunRow>, Error> {
         done_at: time(9)?,
     }))
 }
+
+/// Gives back every run that somebody has in hand. For a process that knows it is the only one: whoever had them is dead. If
+/// it was wrong, the other can't save what it did, because the run was taken anew.
+///
+/// # Errors
+/// When the database fails.
+pub async fn free_leases(store: &Store) -> Result<u64, Error> {
+    let freed = sqlx::query(
+        "UPDATE workflow_runs
+            SET lease_until = NULL
+          WHERE done_at IS NULL
+            AND lease_until IS NOT NULL",
+    )
+    .execute(store.pool())
+    .await?;
+    Ok(freed.rows_affected())
+}

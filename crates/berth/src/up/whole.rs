@@ -97,6 +97,10 @@ async fn start(
     steps.done("");
     steps.begin("Control plane");
     let Assembled { ctx, spine } = assemble(store, Clock::system(), Policies::default()).await?;
+    if up.database.is_none() {
+        // The cluster is ours and the place is locked: nobody else is at work there.
+        spine.take_over().await?;
+    }
     let server = Server::bind(up.doors()).await.map_err(taken_port)?;
     let api = format!("http://{}", reachable(server.api_addr));
     let gateway = format!("https://{}", reachable(server.gateway_addr));

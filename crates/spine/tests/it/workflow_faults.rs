@@ -120,6 +120,45 @@ async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: Make
     bed.end().await;
 }
 
+/// A process that knows it is alone need not wait for the lease of the one before it.
+#[tokio::test]
+async fn what_a_dead_process_had_in_hand_is_taken_over_at_once_by_one_that_is_alone() {
+    let make = crate::bed::embedded;
+    let bed = Bed::new().await;
+    let (reached, clock) = (Arc::new(Notify::new()), bed.clock.clone());
+    let here = Arc::clone(&reached);
+    let stuck = make(
+        &bed,
+        workflow(move |_, _| {
+            here.notify_one();
+            std::future::pending()
+        }),
+    );
+    start(&*stuck, "a").await;
+    tokio::select! {
+        _ = stuck.step() => panic!("nobody ends that"),
+        () = reached.notified() => {}
+    }
+    let heir = make(
+        &bed,
+        workflow(move |run, happened| {
+            let next = noted(&clock, &run, &happened);
+            async { Ok(next) }
+        }),
+    );
+    tell(&*heir, "a", finished(1)).await;
+    assert_eq!(
+        heir.step().await.expect("the engine steps"),
+        0,
+        "for all anybody knows it is at it"
+    );
+    let freed = store::workflow_runs::free_leases(&bed.store).await.expect("they are freed");
+    assert_eq!(freed, 1);
+    settle(&*heir).await;
+    assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
+    bed.end().await;
+}
+
 async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
     let bed = Bed::new().await;
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

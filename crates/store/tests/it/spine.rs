@@ -295,6 +295,20 @@ async fn who_listens_and_was_cut_off_listens_again_and_says_that_anything_may_ha
 
 const LEASED: SignedDuration = SignedDuration::from_secs(60);
 
+#[tokio::test]
+async fn a_message_in_the_hands_of_the_dead_is_due_at_once_for_one_that_is_alone() {
+    let database = Database::new().await;
+    let id = online(&database, new_id(), 1).await;
+    relay(&database.store, &[ALL]).await;
+    let now = Timestamp::now();
+    assert_eq!(claim(&database.store, now).await.len(), 1);
+    assert!(claim(&database.store, now).await.is_empty(), "for all anybody knows it is in hand");
+    assert_eq!(deliveries::free_leases(&database.store).await.expect("it is freed"), 1);
+    let again = claim(&database.store, now).await;
+    assert_eq!((again[0].event_id, again[0].attempts), (id, 2));
+    database.remove().await;
+}
+
 async fn start(store: &Store, id: &str) -> bool {
     let run = NewRun { id, workflow: "w", entity_id: Uuid::nil(), state: &Value::Null };
     workflow_runs::start(store, &run).await.expect("it starts")

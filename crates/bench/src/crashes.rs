@@ -15,7 +15,7 @@ use crate::product::{Product, new_id, pause};
 use crate::stories::Line;
 
 /// How many people ask at a time.
-const CLIENTS: u64 = 32;
+const CLIENTS: u64 = 16;
 const SETTLE_ATTEMPTS: u32 = 1_800;
 
 /// What the requests came to, and whether it is enough.
@@ -84,11 +84,12 @@ async fn client(number: u64, product: Arc<RwLock<Product>>, tally: Arc<Tally>) -
         tally.accepted.fetch_add(1, Ordering::Relaxed);
         promised.push(id.clone());
         pause(Duration::from_millis(50 + turn * 37 % 300)).await;
-        // Some are given back while they are being prepared, some when they are usable, some not at all until the end.
-        if !turn.is_multiple_of(5) {
-            let path = format!("/allocations/{id}/release");
-            insist(&product, &tally, &path, new_id(), |_| json!({})).await;
+        // Some are given back while they are being prepared, some when they are usable, some much later.
+        if turn.is_multiple_of(5) {
+            pause(Duration::from_secs(2)).await;
         }
+        let path = format!("/allocations/{id}/release");
+        insist(&product, &tally, &path, new_id(), |_| json!({})).await;
     }
     promised
 }

@@ -309,6 +309,14 @@ impl House {
             .expect("messages")
     }
 
+    /// The private keys of the installation, in hexadecimal.
+    pub async fn private_keys(&self) -> Vec<String> {
+        sqlx::query_scalar("SELECT encode(private, 'hex') FROM installation_keys ORDER BY name")
+            .fetch_all(&self.database.sql)
+            .await
+            .expect("keys")
+    }
+
     /// The columns in which a text appears, whatever their type.
     pub async fn columns_with(&self, text: String) -> Vec<String> {
         let columns: Vec<(String, String)> = sqlx::query_as(

@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::json;
 use testkit::Act;
 use tracing_subscriber::fmt::MakeWriter;
@@ -94,6 +96,7 @@ async fn planted_secrets_are_in_their_own_column_and_nowhere_else() {
             assert!(!text.contains(secret), "the {name} is in {}", excerpt(text, secret));
         }
     }
+    no_private_key_is_shown(&api, &seen).await;
     let found = |secret: &str| api.house.columns_with(secret.to_owned());
     assert_eq!(found(COMMENT).await, [""; 0]);
     assert_eq!(found(&join).await, [""; 0]);
@@ -102,6 +105,23 @@ async fn planted_secrets_are_in_their_own_column_and_nowhere_else() {
         ["allocations.ssh_keys", "node_tasks.envelope", "node_tasks.params", "ssh_keys.public_key"];
     assert_eq!(found(KEY).await, of_key);
     api.close().await;
+}
+
+/// The keys of the installation are in their column, and were said nowhere.
+async fn no_private_key_is_shown(api: &Api, seen: &[String]) {
+    let keys = api.house.private_keys().await;
+    assert!(keys.len() >= 4, "authority, tasks, receipts, cursors");
+    for key in &keys {
+        // As it would be written: in hexadecimal, or in either base64.
+        let bytes: Vec<u8> = (0..key.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&key[at..at + 2], 16).expect("hex"))
+            .collect();
+        for spelt in [key.clone(), STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+            assert!(seen.iter().all(|text| !text.contains(&spelt)), "a private key is shown");
+        }
+        assert_eq!(api.house.columns_with(key.clone()).await, ["installation_keys.private"]);
+    }
 }
 
 fn excerpt(text: &str, secret: &str) -> String {

@@ -73,18 +73,6 @@ pub async fn insert(
     Ok(Some(slots.into_iter().map(SlotId).collect()))
 }
 
-/// The node was heard of just now. Not a transition: only the silence and its end are.
-///
-/// # Errors
-/// When the database fails.
-pub async fn heard_of(tx: &mut Tx, node: NodeId) -> Result<(), Error> {
-    sqlx::query("UPDATE nodes SET heartbeat_at = clock_timestamp() WHERE id = $1")
-        .bind(node.uuid())
-        .execute(tx.connection())
-        .await?;
-    Ok(())
-}
-
 /// The node was heard of at that moment, unless it was heard of later already.
 ///
 /// # Errors

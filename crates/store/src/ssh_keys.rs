@@ -41,15 +41,6 @@ pub struct SshKey {
     pub created_at: Timestamp,
 }
 
-/// Keys that were asked for by their identities.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Those that are the user's, in the order in which they were asked for.
-    pub keys: Vec<SshKey>,
-    /// The identities that name no key of this user.
-    pub unknown: Vec<Uuid>,
-}
-
 const COLUMNS: &str = "id, name, public_key, algorithm, fingerprint, created_at";
 
 /// Adds a key; none when the user has it already.
@@ -99,33 +90,6 @@ pub async fn list(
         .fetch_all(store.pool())
         .await?;
     rows.iter().map(read).collect()
-}
-
-/// The keys of one user that `ids` name, and which of them name none.
-///
-/// # Errors
-/// When the database fails.
-pub async fn find_several(store: &Store, user: Uuid, ids: &[Uuid]) -> Result<Found, Error> {
-    let statement = format!(
-        "SELECT {COLUMNS}
-           FROM ssh_keys
-          WHERE user_id = $1 AND id = ANY ($2)"
-    );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
-        .bind(user)
-        .bind(ids)
-        .fetch_all(store.pool())
-        .await?;
-    let keys = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let mut found = Found::default();
-    for id in ids {
-        match keys.iter().find(|key| key.id == *id) {
-            Some(key) if !found.keys.contains(key) => found.keys.push(key.clone()),
-            Some(_) => {}
-            None => found.unknown.push(*id),
-        }
-    }
-    Ok(found)
 }
 
 /// Deletes a key of a user; says whether there was one. Allocations keep the copies they were made with.

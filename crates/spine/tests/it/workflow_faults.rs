@@ -10,7 +10,7 @@ use spine::workflow::{Happened, Next, StepError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::bed::{Bed, MakeEngine, PATIENCE, held_to, workflow};
+use crate::bed::{Bed, Engine, MakeEngine, PATIENCE, held_to, workflow};
 use crate::workflow_conformance::{finished, noted, settle, start, state, tell};
 
 held_to!(embedded by crate::bed::embedded:
@@ -87,33 +87,7 @@ async fn an_engine_survives_a_step_that_panics(make: MakeEngine) {
 
 async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: MakeEngine) {
     let bed = Bed::new().await;
-    let (reached, clock) = (Arc::new(Notify::new()), bed.clock.clone());
-    let here = Arc::clone(&reached);
-    let stuck = make(
-        &bed,
-        workflow(move |_, _| {
-            here.notify_one();
-            std::future::pending()
-        }),
-    );
-    start(&*stuck, "a").await;
-    tokio::select! {
-        _ = stuck.step() => panic!("nobody ends that"),
-        () = reached.notified() => {}
-    }
-    let heir = make(
-        &bed,
-        workflow(move |run, happened| {
-            let next = noted(&clock, &run, &happened);
-            async { Ok(next) }
-        }),
-    );
-    tell(&*heir, "a", finished(1)).await;
-    assert_eq!(
-        heir.step().await.expect("the engine steps"),
-        0,
-        "for all anybody knows it is at it"
-    );
+    let heir = heir_of_the_dead(&bed, make).await;
     bed.clock.advance(heir.lease());
     settle(&*heir).await;
     assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
@@ -123,12 +97,21 @@ async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: Make
 /// A process that knows it is alone need not wait for the lease of the one before it.
 #[tokio::test]
 async fn what_a_dead_process_had_in_hand_is_taken_over_at_once_by_one_that_is_alone() {
-    let make = crate::bed::embedded;
     let bed = Bed::new().await;
+    let heir = heir_of_the_dead(&bed, crate::bed::embedded).await;
+    let freed = store::workflow_runs::free_leases(&bed.store).await.expect("they are freed");
+    assert_eq!(freed, 1);
+    settle(&*heir).await;
+    assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
+    bed.end().await;
+}
+
+/// An engine beside one that died in the middle of the run's first step. The run is still the dead one's.
+async fn heir_of_the_dead(bed: &Bed, make: MakeEngine) -> Arc<dyn Engine> {
     let (reached, clock) = (Arc::new(Notify::new()), bed.clock.clone());
     let here = Arc::clone(&reached);
     let stuck = make(
-        &bed,
+        bed,
         workflow(move |_, _| {
             here.notify_one();
             std::future::pending()
@@ -140,23 +123,16 @@ async fn what_a_dead_process_had_in_hand_is_taken_over_at_once_by_one_that_is_al
         () = reached.notified() => {}
     }
     let heir = make(
-        &bed,
+        bed,
         workflow(move |run, happened| {
             let next = noted(&clock, &run, &happened);
             async { Ok(next) }
         }),
     );
     tell(&*heir, "a", finished(1)).await;
-    assert_eq!(
-        heir.step().await.expect("the engine steps"),
-        0,
-        "for all anybody knows it is at it"
-    );
-    let freed = store::workflow_runs::free_leases(&bed.store).await.expect("they are freed");
-    assert_eq!(freed, 1);
-    settle(&*heir).await;
-    assert_eq!(state(&bed, "a").await, (json!(["started", 1]), false));
-    bed.end().await;
+    let stepped = heir.step().await.expect("the engine steps");
+    assert_eq!(stepped, 0, "for all anybody knows it is at it");
+    heir
 }
 
 async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {

@@ -4,6 +4,7 @@ use domain::policy::{ProjectRole, Scope};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use store::idempotency::{self, KeyRef, StoredAnswer, Taken};
+use store::placement::{self, Asked};
 use store::projects::{self, Change, NewProject};
 use store::{Error, Store, Tx, api_tokens, catalogue, ssh_keys, users};
 use testkit::{Database, new_id};
@@ -263,9 +264,12 @@ async fn keys_that_are_asked_for_are_found_or_named_as_unknown() {
     let foreign = add(bob, "SHA256:1").await.expect("it may be two people's");
     let nobodys = new_id();
     let asked = [second, foreign, first, nobodys, second];
-    let found = ssh_keys::find_several(&database.store, ada, &asked).await.expect("it answers");
-    let ids: Vec<Uuid> = found.keys.iter().map(|key| key.id).collect();
-    assert_eq!((ids, found.unknown), (vec![second, first], vec![foreign, nobodys]));
+    // What a request for GPUs is judged by: her own keys, and nobody else's.
+    let question =
+        Asked { user: ada, project: new_id(), sku: "", image: None, region: "", ssh_keys: &asked };
+    let terms = database.in_transaction(async |tx| placement::terms(tx, &question).await).await;
+    let ids: Vec<Uuid> = terms.expect("it answers").ssh_keys.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [first, second]);
     let deleted = async |id| {
         let gone = database.in_transaction(async |tx| ssh_keys::delete(tx, ada, id).await).await;
         gone.expect("it answers")

@@ -6,6 +6,7 @@ use domain::ids::{
 use domain::machines::allocation::{Event, Status};
 use domain::machines::{Allocation, Claim, Node, NodeTask, PaymentSession, UsageRecord};
 use domain::machines::{claim, node, node_task, payment_session, usage_record};
+use jiff::Timestamp;
 use lifecycle::{Machine as _, Outcome, Reason, Source, Value, Why};
 use sqlx::Row as _;
 use store::lifecycle::{Birth, apply, born};
@@ -394,7 +395,10 @@ async fn a_heartbeat_that_comes_after_all_supersedes_the_loss() {
     let database = Database::new().await;
     let (node, _) = database.ready_node(1).await;
     let heard = async || {
-        database.in_transaction(async |tx| nodes::heard_of(tx, node).await).await.expect("heard")
+        database
+            .in_transaction(async |tx| nodes::heard_at(tx, node, Timestamp::now()).await)
+            .await
+            .expect("heard")
     };
     let last = async || -> Option<i64> {
         let query =

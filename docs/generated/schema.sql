@@ -18,6 +18,9 @@ CREATE TABLE allocation_groups (
     project_id uuid NOT NULL,
     release_requested_at timestamp with time zone,
     ended_at timestamp with time zone,
+    name text,
+    owner_id uuid,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT allocation_groups_pkey PRIMARY KEY (id)
 );
 
@@ -66,6 +69,65 @@ CREATE TABLE api_tokens (
     CONSTRAINT api_tokens_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
 );
 
+CREATE TABLE app_instance_members (
+    app_instance_id uuid NOT NULL,
+    allocation_id uuid NOT NULL,
+    role text NOT NULL,
+    CONSTRAINT app_instance_members_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
+    CONSTRAINT app_instance_members_app_instance_id_fkey FOREIGN KEY (app_instance_id) REFERENCES app_instances(id),
+    CONSTRAINT app_instance_members_pkey PRIMARY KEY (app_instance_id, allocation_id)
+);
+
+CREATE TABLE app_instances (
+    id uuid NOT NULL,
+    project_id uuid NOT NULL,
+    owner_id uuid NOT NULL,
+    name text NOT NULL,
+    app text NOT NULL,
+    allocation_id uuid,
+    group_id uuid,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    ended_at timestamp with time zone,
+    CONSTRAINT app_instances_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
+    CONSTRAINT app_instances_bound CHECK (((allocation_id IS NULL) <> (group_id IS NULL))),
+    CONSTRAINT app_instances_group_id_fkey FOREIGN KEY (group_id) REFERENCES allocation_groups(id),
+    CONSTRAINT app_instances_pkey PRIMARY KEY (id),
+    CONSTRAINT app_instances_project_id_fkey FOREIGN KEY (project_id) REFERENCES projects(id)
+);
+
+CREATE TABLE audit_entries (
+    id uuid NOT NULL,
+    at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    user_id uuid,
+    token_id uuid,
+    role text NOT NULL,
+    action text NOT NULL,
+    target_kind text NOT NULL,
+    target text NOT NULL,
+    project_id uuid,
+    outcome text NOT NULL,
+    reason text,
+    detail jsonb NOT NULL DEFAULT '{}'::jsonb,
+    request_id uuid,
+    source text,
+    CONSTRAINT audit_entries_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE audit_links (
+    position bigint NOT NULL,
+    entry_id uuid NOT NULL,
+    hash bytea NOT NULL,
+    at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT audit_links_entry_id_key UNIQUE (entry_id),
+    CONSTRAINT audit_links_pkey PRIMARY KEY ("position"),
+    CONSTRAINT audit_links_position_check CHECK (("position" >= 1))
+);
+
+CREATE TABLE audit_unlinked (
+    entry_id uuid NOT NULL,
+    CONSTRAINT audit_unlinked_pkey PRIMARY KEY (entry_id)
+);
+
 CREATE TABLE bus_deliveries (
     consumer text NOT NULL,
     event_id uuid NOT NULL,
@@ -101,6 +163,20 @@ CREATE TABLE consumed_events (
     event_id uuid NOT NULL,
     consumed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT consumed_events_pkey PRIMARY KEY (consumer, event_id)
+);
+
+CREATE TABLE findings (
+    id uuid NOT NULL,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    node_id uuid,
+    allocation_id uuid,
+    detail text NOT NULL,
+    first_seen_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    last_seen_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    closed_at timestamp with time zone,
+    CONSTRAINT findings_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+    CONSTRAINT findings_pkey PRIMARY KEY (id)
 );
 
 CREATE TABLE idempotency_keys (
@@ -154,6 +230,7 @@ CREATE TABLE lifecycle_log (
     actor text NOT NULL,
     cause text,
     occurred_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    reason text,
     CONSTRAINT lifecycle_log_birth CHECK (((seq = 1) = (from_status IS NULL))),
     CONSTRAINT lifecycle_log_event UNIQUE (entity_id, event_id, machine),
     CONSTRAINT lifecycle_log_seq_check CHECK ((seq >= 1)),
@@ -291,6 +368,14 @@ CREATE TABLE payment_sessions (
     ended_at timestamp with time zone,
     CONSTRAINT payment_sessions_amount_minor_check CHECK ((amount_minor > 0)),
     CONSTRAINT payment_sessions_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE policies (
+    key text NOT NULL,
+    value bigint NOT NULL,
+    changed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    changed_by uuid,
+    CONSTRAINT policies_pkey PRIMARY KEY (key)
 );
 
 CREATE TABLE project_members (
@@ -445,6 +530,10 @@ CREATE TABLE workflow_runs (
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (id)
 );
 
+CREATE INDEX allocation_groups_project ON public.allocation_groups USING btree (project_id, id);
+
+CREATE INDEX allocation_groups_waiting ON public.allocation_groups USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
+
 CREATE INDEX allocations_group ON public.allocations USING btree (group_id) WHERE (group_id IS NOT NULL);
 
 CREATE INDEX allocations_project ON public.allocations USING btree (project_id, id);
@@ -452,6 +541,18 @@ CREATE INDEX allocations_project ON public.allocations USING btree (project_id, 
 CREATE INDEX allocations_waiting ON public.allocations USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
 
 CREATE INDEX api_tokens_user ON public.api_tokens USING btree (user_id, id);
+
+CREATE INDEX app_instances_allocation ON public.app_instances USING btree (allocation_id) WHERE (allocation_id IS NOT NULL);
+
+CREATE INDEX app_instances_group ON public.app_instances USING btree (group_id) WHERE (group_id IS NOT NULL);
+
+CREATE INDEX app_instances_project ON public.app_instances USING btree (project_id, id);
+
+CREATE INDEX audit_entries_at ON public.audit_entries USING btree (at, id);
+
+CREATE INDEX audit_entries_target ON public.audit_entries USING btree (target, at);
+
+CREATE INDEX audit_entries_user ON public.audit_entries USING btree (user_id, at);
 
 CREATE INDEX bus_deliveries_dead ON public.bus_deliveries USING btree (dead_at, event_id, consumer) WHERE (dead_at IS NOT NULL);
 
@@ -467,7 +568,13 @@ CREATE INDEX claims_live_on_node ON public.claims USING btree (node_id) WHERE (s
 
 CREATE UNIQUE INDEX claims_live_slot ON public.claims USING btree (slot_id) WHERE ((slot_id IS NOT NULL) AND (status <> 'freed'::text));
 
+CREATE INDEX claims_waiting ON public.claims USING btree (status, status_at) WHERE (status <> ALL (ARRAY['held'::text, 'freed'::text]));
+
 CREATE INDEX consumed_events_age ON public.consumed_events USING btree (consumed_at);
+
+CREATE INDEX findings_closed ON public.findings USING btree (closed_at) WHERE (closed_at IS NOT NULL);
+
+CREATE UNIQUE INDEX findings_open ON public.findings USING btree (kind, subject) WHERE (closed_at IS NULL);
 
 CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (created_at);
 
@@ -988,6 +1095,10 @@ CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.allocations FOR
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_allocation();
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_links FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved();
 

@@ -309,6 +309,7 @@ fn failure(refusal: Refusal) -> TaskOutcome {
 fn word(outcome: &TaskOutcome) -> &'static str {
     match outcome {
         TaskOutcome::Provisioned { .. } => "provisioned",
+        TaskOutcome::Restarted { .. } => "restarted",
         TaskOutcome::Cleaned { proof } if proof.is_complete() => "cleaned",
         TaskOutcome::Cleaned { .. } => "cleaned in part",
         TaskOutcome::Failed { reason, .. } => reason.0.code(),

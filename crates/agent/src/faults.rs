@@ -123,7 +123,11 @@ const fn usual_reason(phase: Phase) -> FailureReason {
         | Phase::ShutDown
         | Phase::Destroyed
         | Phase::Undefined
+        | Phase::Acknowledged
         | Phase::LeasesReleased => FailureReason::DriverFailed,
+        Phase::Rebooted => FailureReason::RebootFailed,
+        Phase::MountsReconciled => FailureReason::MountsNotReady,
+        Phase::RuntimesReconciled => FailureReason::RuntimesNotReady,
     }
 }
 

@@ -76,6 +76,7 @@ impl Session {
             gpus: machine.gpus,
             images: machine.images,
             guests,
+            leases: Vec::new(),
             running: self.engine.running(),
             refused: self.engine.refused(),
         };

@@ -31,13 +31,32 @@ const SLICE_RELEASE: &[Phase] = &[
 const USER_DEPROVISION: &[Phase] =
     &[Phase::AccessRevoked, Phase::ShutDown, Phase::Wiped, Phase::LeasesReleased];
 
+const SLICE_RESTART: &[Phase] = &[
+    Phase::ShutDown,
+    Phase::VmStarted,
+    Phase::SshReachable,
+    Phase::DriverProbe,
+    Phase::MountsReconciled,
+    Phase::RuntimesReconciled,
+];
+const NODE_REBOOT: &[Phase] = &[
+    Phase::Acknowledged,
+    Phase::Rebooted,
+    Phase::SshReachable,
+    Phase::DriverProbe,
+    Phase::MountsReconciled,
+    Phase::RuntimesReconciled,
+];
+
 /// The phases of a kind, in order.
 pub const fn phases(kind: TaskKind) -> &'static [Phase] {
     match kind {
         TaskKind::SliceProvision => SLICE_PROVISION,
         TaskKind::UserProvision => USER_PROVISION,
+        TaskKind::SliceRestart => SLICE_RESTART,
         TaskKind::SliceRelease => SLICE_RELEASE,
         TaskKind::UserDeprovision => USER_DEPROVISION,
+        TaskKind::NodeReboot => NODE_REBOOT,
     }
 }
 
@@ -144,14 +163,22 @@ fn success(driver: &dyn Driver, job: &Job, entry: &Entry) -> TaskOutcome {
         Work::SliceRelease(_) | Work::UserDeprovision(_) => {
             TaskOutcome::Cleaned { proof: proof(entry) }
         }
+        Work::SliceRestart(_) | Work::NodeReboot(_) => {
+            let boot_id = driver.machine().boot_id;
+            TaskOutcome::Restarted { boot_id_before: boot_id, boot_id }
+        }
     }
 }
 
 /// What the phases that are done prove.
 fn proof(entry: &Entry) -> CleanupProof {
     let gone = match entry.accepted.work.kind() {
-        TaskKind::SliceProvision | TaskKind::SliceRelease => Phase::Undefined,
-        TaskKind::UserProvision | TaskKind::UserDeprovision => Phase::ShutDown,
+        TaskKind::SliceProvision | TaskKind::SliceRestart | TaskKind::SliceRelease => {
+            Phase::Undefined
+        }
+        TaskKind::UserProvision | TaskKind::NodeReboot | TaskKind::UserDeprovision => {
+            Phase::ShutDown
+        }
     };
     CleanupProof {
         released: entry.has_done(gone),

@@ -106,6 +106,10 @@ pub(crate) const fn phase(phase: Phase) -> &'static str {
         Phase::Undefined => "undefined",
         Phase::Wiped => "wiped",
         Phase::LeasesReleased => "leases released",
+        Phase::Acknowledged => "reboot acknowledged",
+        Phase::Rebooted => "rebooted",
+        Phase::MountsReconciled => "mounts reconciled",
+        Phase::RuntimesReconciled => "runtimes reconciled",
     }
 }
 

@@ -8,7 +8,7 @@ use spine::{Clock, Spine, Wake};
 use store::Store;
 
 use crate::keys::Keys;
-use crate::policies::Policies;
+use crate::policies::{Current, Policies};
 use crate::{Ctx, Error, doors};
 
 /// What a process consists of, below its doors for people and nodes.
@@ -30,7 +30,7 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let keys = Arc::new(Keys::load_or_create(&store).await?);
     let engine = Arc::new(Embedded::undefined(store.clone(), clock.clone()));
     let workflows = Arc::clone(&engine);
-    let ctx = Ctx { store, clock, wake, workflows, keys, policies };
+    let ctx = Ctx { store, clock, wake, workflows, keys, current: Current::new(policies) };
     engine.define(doors::workflows::table(&ctx));
     let spine = Spine {
         store: ctx.store.clone(),

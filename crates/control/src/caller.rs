@@ -25,6 +25,8 @@ pub struct Caller {
     pub scopes: Vec<Scope>,
     /// The request.
     pub request_id: Uuid,
+    /// Where the request came from, as far as it is known.
+    pub source: Option<String>,
 }
 
 impl Caller {

@@ -12,10 +12,13 @@ use store::idempotency::{KeyRef, Taken};
 use uuid::Uuid;
 
 use crate::account::secret::sha256;
+use crate::audit_log::Deed;
 use crate::{Ctx, Error};
 
 /// How many keys are forgotten at a time.
 const PRUNE_BATCH: i64 = 1_000;
+/// What the audit log says of a deed that was done.
+const DONE: &str = "done";
 
 /// The keys that this process is working on, so that a second request does not block a connection to wait for the first.
 static IN_FLIGHT: Mutex<Option<HashSet<Name>>> = Mutex::new(None);
@@ -149,16 +152,18 @@ async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Beg
     Ok(Begun::Known(Answer { status: answer.status, body, replayed: true }))
 }
 
-/// Stores the answer and commits.
+/// Writes down who did it, stores the answer and commits.
 ///
 /// # Errors
 /// What the store refuses; nothing has happened then.
 pub async fn finish<T: Serialize>(
     mut tx: Tx,
+    deed: &Deed<'_>,
     key: Option<&Key>,
     status: u16,
     body: T,
 ) -> Result<Answer<T>, Error> {
+    deed.write(&mut tx, DONE).await?;
     if let Some(key) = key {
         let stored = serde_json::to_value(&body)
             .map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
@@ -174,10 +179,12 @@ pub async fn finish<T: Serialize>(
 /// What the store refuses; nothing has happened then.
 pub async fn finish_secret<T>(
     mut tx: Tx,
+    deed: &Deed<'_>,
     key: Option<&Key>,
     status: u16,
     body: T,
 ) -> Result<Answer<T>, Error> {
+    deed.write(&mut tx, DONE).await?;
     if let Some(key) = key {
         store_answer(&mut tx, key, status, None).await?;
     }
@@ -213,6 +220,6 @@ pub async fn prune(ctx: &Ctx) -> Result<u64, Error> {
 }
 
 fn expired_before(ctx: &Ctx) -> Timestamp {
-    let ttl = SignedDuration::from_secs(i64::from(ctx.policies.idempotency_ttl_seconds));
+    let ttl = SignedDuration::from_secs(i64::from(ctx.policies().idempotency_ttl_seconds));
     ctx.clock.now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
 }

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod allocation;
 mod assembly;
+pub mod audit_log;
 pub mod caller;
 pub mod catalogue;
 pub mod documents;
@@ -31,7 +32,7 @@ pub use assembly::{Assembled, assemble};
 pub use caller::Caller;
 pub use error::Error;
 use keys::Keys;
-use policies::Policies;
+use policies::{Current, Policies};
 
 /// What every story stands on. Clones share it.
 #[derive(Clone)]
@@ -46,11 +47,16 @@ pub struct Ctx {
     pub workflows: Arc<dyn Workflows>,
     /// The keys of the installation.
     pub keys: Arc<Keys>,
-    /// What operators may turn.
-    pub policies: Policies,
+    /// What operators may turn, as it stands now.
+    pub current: Current,
 }
 
 impl Ctx {
+    /// The policies as they stand now.
+    pub fn policies(&self) -> Policies {
+        self.current.get()
+    }
+
     /// What time it will be after so many seconds.
     pub fn after_seconds(&self, seconds: u32) -> Timestamp {
         self.clock.after(Duration::from_secs(u64::from(seconds)))

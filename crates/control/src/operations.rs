@@ -2,11 +2,13 @@
 
 use domain::policy::Permission;
 use jiff::Timestamp;
+use serde_json::json;
 use store::deliveries::{DeadCursor, DeadRow};
 use uuid::Uuid;
 use wire::http::Page;
 use wire::http::admin::{DeadLetter, Invariant, Invariants};
 
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -78,7 +80,9 @@ pub async fn redrive(
         return Err(Error::NotFound("dead letter"));
     }
     tracing::info!(user_id = %caller.user_id, consumer, %event_id, "a dead letter is delivered again");
-    finish(tx, key, 204, ()).await
+    let deed = Deed::new(caller, Action::DeadLetterRedrive, "message", event_id)
+        .with(json!({ "consumer": consumer }));
+    finish(tx, &deed, key, 204, ()).await
 }
 
 fn shown(row: DeadRow) -> DeadLetter {

@@ -1,5 +1,6 @@
 //! What operators may turn: deadlines, attempts, lifetimes. Defaults of the contract.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// See the module. Each value says its unit.
@@ -21,6 +22,8 @@ pub struct Policies {
     pub provision_attempts_max: u32,
     /// How often a clean-up is tried before an operator is asked.
     pub release_attempts_max: u32,
+    /// How long a restart may take.
+    pub restart_timeout_seconds: u32,
     /// How long one attempt to clean up may take.
     pub release_attempt_seconds: u32,
     /// The first pause between two attempts; it doubles, up to a minute.
@@ -40,6 +43,7 @@ impl Default for Policies {
             task_envelope_ttl_seconds: 900,
             provision_attempts_max: 3,
             release_attempts_max: 5,
+            restart_timeout_seconds: 900,
             release_attempt_seconds: 120,
             retry_seconds: 2,
             idempotency_ttl_seconds: 86_400,
@@ -52,5 +56,26 @@ impl Policies {
     pub fn retry_after(&self, attempt: u32) -> Duration {
         let factor = 1_u32 << attempt.saturating_sub(1).min(5);
         Duration::from_secs(u64::from(self.retry_seconds.saturating_mul(factor).min(60)))
+    }
+}
+
+/// The policies of this process, as they stand now. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Current(Arc<RwLock<Policies>>);
+
+impl Current {
+    /// Policies to begin with.
+    pub fn new(policies: Policies) -> Current {
+        Current(Arc::new(RwLock::new(policies)))
+    }
+
+    /// As they stand now.
+    pub fn get(&self) -> Policies {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// They stand like this from now on.
+    pub fn set(&self, policies: Policies) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = policies;
     }
 }

@@ -32,6 +32,9 @@ codes! {
         AllocationRead = "allocation.read",
         AllocationCreate = "allocation.create",
         AllocationRelease = "allocation.release",
+        AllocationRestart = "allocation.restart",
+        AuditRead = "audit.read",
+        PolicyManage = "policy.manage",
         FleetRead = "fleet.read",
         FleetManage = "fleet.manage",
         AllocationForceRelease = "allocation.force_release",
@@ -63,9 +66,12 @@ impl Permission {
             Permission::AccountWrite
             | Permission::ProjectManage
             | Permission::AllocationCreate
-            | Permission::AllocationRelease => Some(Scope::Write),
+            | Permission::AllocationRelease
+            | Permission::AllocationRestart => Some(Scope::Write),
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::AuditRead
+            | Permission::PolicyManage
             | Permission::AllocationForceRelease => Some(Scope::Admin),
         }
     }
@@ -80,12 +86,14 @@ impl Permission {
             Permission::ProjectRead | Permission::AllocationRead => {
                 Bearer::Member(ProjectRole::Viewer)
             }
-            Permission::AllocationCreate | Permission::AllocationRelease => {
-                Bearer::Member(ProjectRole::Member)
-            }
+            Permission::AllocationCreate
+            | Permission::AllocationRelease
+            | Permission::AllocationRestart => Bearer::Member(ProjectRole::Member),
             Permission::ProjectManage => Bearer::Member(ProjectRole::Admin),
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::AuditRead
+            | Permission::PolicyManage
             | Permission::AllocationForceRelease => Bearer::Operator,
         }
     }

@@ -10,6 +10,7 @@ pub mod allocation_groups;
 pub mod allocations;
 pub mod api_tokens;
 pub mod audit;
+pub mod audit_log;
 pub mod bell;
 pub mod catalogue;
 pub mod claims;

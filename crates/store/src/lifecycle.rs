@@ -185,7 +185,7 @@ async fn move_row<M: Stored>(
     let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(row.seq);
     query = query.bind(report.event_id.uuid()).bind(report.actor.source.code());
     query = query.bind(&report.actor.name).bind(&report.cause);
-    query = query.bind(report.operation().or(row.operation));
+    query = query.bind(report.operation().or(row.operation)).bind(report.reason());
     for value in change.values(payload) {
         query = statement::bind(query, value);
     }

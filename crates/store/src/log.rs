@@ -26,6 +26,8 @@ pub struct Transition {
     pub actor: String,
     /// What led to it.
     pub cause: Option<String>,
+    /// Why: a stable word.
+    pub reason: Option<String>,
     /// When, in microseconds since 1970.
     pub occurred_at_micros: i64,
 }
@@ -56,7 +58,7 @@ impl Store {
     /// When the database fails.
     pub async fn transitions(&self, machine: &str, id: Uuid) -> Result<Vec<Transition>, Error> {
         let rows = sqlx::query(
-            "SELECT seq, event_id, event, from_status, to_status, operation_id, source, actor, cause,
+            "SELECT seq, event_id, event, from_status, to_status, operation_id, source, actor, cause, reason,
                     (extract(epoch FROM occurred_at) * 1000000)::bigint
                FROM lifecycle_log
               WHERE entity_id = $1 AND machine = $2
@@ -77,7 +79,8 @@ impl Store {
                 source: row.try_get(6)?,
                 actor: row.try_get(7)?,
                 cause: row.try_get(8)?,
-                occurred_at_micros: row.try_get(9)?,
+                reason: row.try_get(9)?,
+                occurred_at_micros: row.try_get(10)?,
             })
         };
         rows.iter().map(transition).collect()

@@ -136,6 +136,9 @@ fn outcome_of(given: &SignedTask, act: Act) -> Option<TaskOutcome> {
                     user: "tenant".to_owned(),
                 },
             },
+            TaskKind::SliceRestart | TaskKind::NodeReboot => {
+                TaskOutcome::Restarted { boot_id_before: Uuid::nil(), boot_id: new_id() }
+            }
             TaskKind::SliceRelease | TaskKind::UserDeprovision => {
                 let wiped = act == Act::Succeed;
                 TaskOutcome::Cleaned { proof: CleanupProof { wiped, ..CLEAN } }
@@ -397,6 +400,7 @@ async fn person(ctx: &Ctx, email: &str, operator: bool) -> Caller {
         token_id: new_id(),
         scopes,
         request_id: new_id(),
+        source: None,
     }
 }
 

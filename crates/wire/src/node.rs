@@ -1,7 +1,8 @@
 //! The node protocol: what an agent and the gateway say to each other.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+mod heartbeat;
+mod identity;
+
 use jiff::Timestamp;
 use lifecycle::{Code, codes};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ use uuid::Uuid;
 
 use crate::Coded;
 
+pub use heartbeat::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
+pub use identity::{Certificate, Enrolment, JoinToken, Renewal};
+
 /// The version of the protocol that this binary speaks.
 pub const PROTOCOL: u16 = 1;
 
@@ -17,9 +21,11 @@ codes! {
     /// What a task asks for. Typed parameters each; nothing is ever a shell string.
     pub enum TaskKind {
         SliceProvision = "slice.vm_provision",
+        SliceRestart = "slice.vm_restart",
         SliceRelease = "slice.vm_release",
         UserProvision = "allocation.provision_user",
         UserDeprovision = "allocation.deprovision_user",
+        NodeReboot = "node.reboot",
     }
 }
 
@@ -34,6 +40,10 @@ codes! {
         KeysInstalled = "keys_installed",
         SshReachable = "ssh_reachable",
         DriverProbe = "driver_probe",
+        Acknowledged = "acknowledged",
+        Rebooted = "rebooted",
+        MountsReconciled = "mounts_reconciled",
+        RuntimesReconciled = "runtimes_reconciled",
         AccessRevoked = "access_revoked",
         ShutDown = "shut_down",
         Destroyed = "destroyed",
@@ -69,6 +79,10 @@ codes! {
         GuestNotReady = "guest_not_ready",
         DeviceDirty = "device_dirty",
         CleanupIncomplete = "cleanup_incomplete",
+        GuestMissing = "guest_missing",
+        RebootFailed = "reboot_failed",
+        MountsNotReady = "mounts_not_ready",
+        RuntimesNotReady = "runtimes_not_ready",
         Interrupted = "interrupted",
         DriverFailed = "driver_failed",
         BadSignature = "bad_signature",
@@ -101,6 +115,10 @@ impl FailureReason {
             | FailureReason::GuestNotReady
             | FailureReason::DeviceDirty
             | FailureReason::CleanupIncomplete
+            | FailureReason::GuestMissing
+            | FailureReason::RebootFailed
+            | FailureReason::MountsNotReady
+            | FailureReason::RuntimesNotReady
             | FailureReason::Interrupted
             | FailureReason::DriverFailed => false,
         }
@@ -142,17 +160,30 @@ pub struct Cleanup {
     pub slots: Vec<SlotRef>,
 }
 
+/// What a node must know to restart what an allocation has: the guest on its slots, or the machine itself. Everything else
+/// stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restart {
+    /// The GPUs it has; empty for a whole machine.
+    pub slots: Vec<SlotRef>,
+}
+
 /// A task's work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// `slice.vm_provision`
     SliceProvision(Provision),
+    /// `slice.vm_restart`
+    SliceRestart(Restart),
     /// `slice.vm_release`
     SliceRelease(Cleanup),
     /// `allocation.provision_user`
     UserProvision(Provision),
     /// `allocation.deprovision_user`
     UserDeprovision(Cleanup),
+    /// `node.reboot`
+    NodeReboot(Restart),
 }
 
 impl Work {
@@ -160,9 +191,11 @@ impl Work {
     pub const fn kind(&self) -> TaskKind {
         match self {
             Work::SliceProvision(_) => TaskKind::SliceProvision,
+            Work::SliceRestart(_) => TaskKind::SliceRestart,
             Work::SliceRelease(_) => TaskKind::SliceRelease,
             Work::UserProvision(_) => TaskKind::UserProvision,
             Work::UserDeprovision(_) => TaskKind::UserDeprovision,
+            Work::NodeReboot(_) => TaskKind::NodeReboot,
         }
     }
 
@@ -178,6 +211,7 @@ impl Work {
             Work::SliceRelease(params) | Work::UserDeprovision(params) => {
                 serde_json::to_value(params)
             }
+            Work::SliceRestart(params) | Work::NodeReboot(params) => serde_json::to_value(params),
         }
     }
 
@@ -188,9 +222,11 @@ impl Work {
     pub fn read(kind: TaskKind, params: serde_json::Value) -> serde_json::Result<Work> {
         Ok(match kind {
             TaskKind::SliceProvision => Work::SliceProvision(serde_json::from_value(params)?),
+            TaskKind::SliceRestart => Work::SliceRestart(serde_json::from_value(params)?),
             TaskKind::SliceRelease => Work::SliceRelease(serde_json::from_value(params)?),
             TaskKind::UserProvision => Work::UserProvision(serde_json::from_value(params)?),
             TaskKind::UserDeprovision => Work::UserDeprovision(serde_json::from_value(params)?),
+            TaskKind::NodeReboot => Work::NodeReboot(serde_json::from_value(params)?),
         })
     }
 }
@@ -308,6 +344,13 @@ pub enum TaskOutcome {
         /// How to reach it.
         access: Access,
     },
+    /// It was restarted, and is in working order again.
+    Restarted {
+        /// The boot that was ended: of the guest, or of the machine.
+        boot_id_before: Uuid,
+        /// The boot that has begun. A restart without a new one is none.
+        boot_id: Uuid,
+    },
     /// It was cleaned up, as far as the proof says.
     Cleaned {
         /// What was achieved.
@@ -343,125 +386,6 @@ pub struct Acknowledged {
     pub applied: bool,
     /// `applied`, `duplicate`, or why it was refused.
     pub answer: String,
-}
-
-/// `POST /agent/v1/enroll`, without a certificate: the token is the proof.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Enrolment {
-    /// The version of the protocol.
-    pub protocol: u16,
-    /// The node the token is for.
-    pub node_id: Uuid,
-    /// The secret of the join token.
-    pub secret: String,
-    /// A certificate signing request, PEM. Its subject and names are ignored.
-    pub csr: String,
-}
-
-/// The certificate an agent gets, and what it pins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Certificate {
-    /// The certificate, PEM.
-    pub certificate: String,
-    /// When it ends.
-    pub not_after: Timestamp,
-    /// The authority's certificate, PEM.
-    pub authority: String,
-    /// The keys that sign tasks, in URL-safe base64.
-    pub task_keys: Vec<String>,
-}
-
-/// `POST /agent/v1/certificate`, over mTLS: a new key each time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Renewal {
-    /// A certificate signing request, PEM.
-    pub csr: String,
-}
-
-/// What an operator hands to a node: everything its agent needs to enrol, as one text.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinToken {
-    /// The node.
-    pub node_id: Uuid,
-    /// The secret, single use.
-    pub secret: String,
-    /// Where the gateway listens, `https://host:port`.
-    pub gateway: String,
-    /// The authority's certificate, PEM, so that the first contact is authenticated too.
-    pub authority: String,
-}
-
-impl JoinToken {
-    /// The token as one text without white space.
-    ///
-    /// # Errors
-    /// Never for this type; serde's signature.
-    pub fn text(&self) -> serde_json::Result<String> {
-        Ok(URL_SAFE_NO_PAD.encode(serde_json::to_vec(self)?))
-    }
-
-    /// The token in such a text; `None` when it is none.
-    pub fn parse(text: &str) -> Option<JoinToken> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim()).ok()?;
-        serde_json::from_slice(&bytes).ok()
-    }
-}
-
-/// One GPU of the inventory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Gpu {
-    /// Its number, which is the slot's.
-    pub index: i16,
-    /// Its model.
-    pub model: String,
-    /// The NUMA node it belongs to.
-    pub numa: i16,
-}
-
-/// Something that runs on a node for an allocation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Guest {
-    /// For which allocation.
-    pub allocation_id: Uuid,
-    /// On which slots; empty for the whole machine.
-    pub slots: Vec<i16>,
-}
-
-/// `POST /agent/v1/heartbeat`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Heartbeat {
-    /// The version of the protocol.
-    pub protocol: u16,
-    /// The agent's version.
-    pub agent_version: String,
-    /// New with every boot of the machine.
-    pub boot_id: Uuid,
-    /// The GPUs.
-    pub gpus: Vec<Gpu>,
-    /// The images at hand, by name.
-    pub images: Vec<String>,
-    /// What runs on the node for allocations, finished or not.
-    pub guests: Vec<Guest>,
-    /// The tasks the agent is working on.
-    pub running: Vec<Uuid>,
-    /// How many tasks it has refused since it was started.
-    pub refused: u64,
-}
-
-/// The gateway's answer to a heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeartbeatAnswer {
-    /// After how many seconds the next one is expected.
-    pub next_seconds: u32,
-    /// Whether the agent should renew its certificate now.
-    pub renew: bool,
-    /// The node's status.
-    pub status: String,
 }
 
 /// How long a `GET /agent/v1/tasks/wait` waits before it answers 204.

@@ -167,6 +167,10 @@ impl Simulated {
                 self.build(job, provision, phase, guest)?;
                 Done::default()
             }
+            Work::SliceRestart(_) | Work::NodeReboot(_) => {
+                let message = "this machine can't be restarted yet";
+                return Err(Failure::because(FailureReason::DriverFailed, message));
+            }
             Work::SliceRelease(_) => self.clear(job, phase, guest, trouble)?,
             Work::UserDeprovision(_) => {
                 let done = self.clear(job, phase, guest, trouble)?;
@@ -293,7 +297,11 @@ impl Simulated {
             | Phase::UserCreated
             | Phase::KeysInstalled
             | Phase::SshReachable
-            | Phase::DriverProbe => {}
+            | Phase::DriverProbe
+            | Phase::Acknowledged
+            | Phase::Rebooted
+            | Phase::MountsReconciled
+            | Phase::RuntimesReconciled => {}
         }
         let hard_stopped = trouble.hard_stop && guest.is_some();
         if let Some(mut guest) = guest.filter(|guest| !guest.stage.contains(&Coded(phase))) {
@@ -394,7 +402,10 @@ impl Trouble {
 
 const fn cleans(kind: TaskKind) -> bool {
     match kind {
-        TaskKind::SliceProvision | TaskKind::UserProvision => false,
+        TaskKind::SliceProvision
+        | TaskKind::UserProvision
+        | TaskKind::SliceRestart
+        | TaskKind::NodeReboot => false,
         TaskKind::SliceRelease | TaskKind::UserDeprovision => true,
     }
 }
@@ -408,11 +419,17 @@ const fn usual_seconds(kind: TaskKind, phase: Phase) -> u64 {
         Phase::SshReachable => match kind {
             // A machine that runs already answers at once.
             TaskKind::UserProvision => 2,
-            TaskKind::SliceProvision | TaskKind::SliceRelease | TaskKind::UserDeprovision => 60,
+            TaskKind::SliceProvision
+            | TaskKind::SliceRestart
+            | TaskKind::SliceRelease
+            | TaskKind::UserDeprovision
+            | TaskKind::NodeReboot => 60,
         },
         Phase::DriverProbe => 15,
         Phase::ShutDown => 10,
         Phase::Wiped => 30,
+        Phase::Acknowledged | Phase::MountsReconciled | Phase::RuntimesReconciled => 1,
+        Phase::Rebooted => 180,
     }
 }
 

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use uuid::Uuid;
 use wire::Coded;
-use wire::node::{Cleanup, Phase, PhaseReport, PhaseStatus, Provision, SlotRef, TaskOutcome, Work};
+use wire::node::{
+    Cleanup, Phase, PhaseReport, PhaseStatus, Provision, Restart, SlotRef, TaskOutcome, Work,
+};
 
 use super::record::{Lease, Mark, Place, Record, Span};
 use crate::verify::{Accepted, LEEWAY};
@@ -178,12 +180,13 @@ impl State {
         let wanted = places(&accepted.work);
         let conflict = |place: &Place| self.holder(*place, accepted.allocation);
         Ok(match &accepted.work {
-            Work::SliceProvision(_) | Work::UserProvision(_) => {
-                match wanted.iter().find_map(conflict) {
-                    None => Consideration { leases: wanted, conflict: None },
-                    conflict => Consideration { leases: Vec::new(), conflict },
-                }
-            }
+            Work::SliceProvision(_)
+            | Work::UserProvision(_)
+            | Work::SliceRestart(_)
+            | Work::NodeReboot(_) => match wanted.iter().find_map(conflict) {
+                None => Consideration { leases: wanted, conflict: None },
+                conflict => Consideration { leases: Vec::new(), conflict },
+            },
             // What somebody else has by now was given back before, and must not be touched.
             Work::SliceRelease(_) | Work::UserDeprovision(_) => {
                 let free = |place: &Place| conflict(place).is_none();
@@ -251,7 +254,9 @@ fn places(work: &Work) -> Vec<Place> {
         Work::SliceProvision(Provision { slots, .. })
         | Work::UserProvision(Provision { slots, .. })
         | Work::SliceRelease(Cleanup { slots })
-        | Work::UserDeprovision(Cleanup { slots }) => slots,
+        | Work::UserDeprovision(Cleanup { slots })
+        | Work::SliceRestart(Restart { slots })
+        | Work::NodeReboot(Restart { slots }) => slots,
     };
     match slots {
         [] => vec![Place::Machine],

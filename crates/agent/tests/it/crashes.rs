@@ -1,12 +1,19 @@
 //! Killed anywhere and run again: nothing is forgotten, nothing is done twice, one result is told.
 
 use agent::faults::{Fault, FaultKind};
-use lifecycle::Code as _;
 use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind, TaskOutcome, Work};
 
 use crate::gateway::Mood;
 use crate::house::{House, Order, farewell, id, provision, release, user};
+
+/// The kinds that machines can do so far.
+const BUILT: &[TaskKind] = &[
+    TaskKind::SliceProvision,
+    TaskKind::SliceRelease,
+    TaskKind::UserProvision,
+    TaskKind::UserDeprovision,
+];
 
 /// The work of a kind, and what must have been done before it.
 fn work(kind: TaskKind) -> (Option<Work>, Work) {
@@ -15,6 +22,7 @@ fn work(kind: TaskKind) -> (Option<Work>, Work) {
         TaskKind::SliceRelease => (Some(provision(&[0, 1])), release(&[0, 1])),
         TaskKind::UserProvision => (None, user()),
         TaskKind::UserDeprovision => (Some(user()), farewell()),
+        TaskKind::SliceRestart | TaskKind::NodeReboot => unreachable!("not built yet"),
     }
 }
 
@@ -26,7 +34,7 @@ fn effects(kind: TaskKind) -> Vec<Phase> {
 
 pub(crate) fn succeeded(outcome: &TaskOutcome) -> bool {
     match outcome {
-        TaskOutcome::Provisioned { .. } => true,
+        TaskOutcome::Provisioned { .. } | TaskOutcome::Restarted { .. } => true,
         TaskOutcome::Cleaned { proof } => proof.is_complete(),
         TaskOutcome::Failed { .. } => false,
     }
@@ -71,7 +79,7 @@ async fn killed_at(kind: TaskKind, phase: Phase, after: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn killed_before_any_phase_every_phase_is_done_once_and_one_result_is_told() {
-    for kind in TaskKind::ALL {
+    for kind in BUILT {
         for phase in agent::tasks::phases(*kind) {
             killed_at(*kind, *phase, false).await;
         }
@@ -80,7 +88,7 @@ async fn killed_before_any_phase_every_phase_is_done_once_and_one_result_is_told
 
 #[tokio::test(start_paused = true)]
 async fn killed_after_a_phase_that_nobody_wrote_down_its_effect_is_not_repeated() {
-    for kind in TaskKind::ALL {
+    for kind in BUILT {
         for phase in agent::tasks::phases(*kind) {
             killed_at(*kind, *phase, true).await;
         }

@@ -10,7 +10,9 @@ use crate::house::{House, Order, id, provision, release};
 pub(crate) fn reason(outcome: &TaskOutcome) -> Option<FailureReason> {
     match outcome {
         TaskOutcome::Failed { reason, .. } => Some(reason.0),
-        TaskOutcome::Provisioned { .. } | TaskOutcome::Cleaned { .. } => None,
+        TaskOutcome::Provisioned { .. }
+        | TaskOutcome::Restarted { .. }
+        | TaskOutcome::Cleaned { .. } => None,
     }
 }
 

@@ -200,7 +200,12 @@ impl Gateway for FakeGateway {
             self.log.send_modify(|log| log.heartbeats.push(heartbeat.clone()));
             let renew =
                 std::mem::take(&mut *self.ask_renewal.lock().expect("nobody panicked with it"));
-            Ok(HeartbeatAnswer { next_seconds: 10, renew, status: "ready".to_owned() })
+            Ok(HeartbeatAnswer {
+                next_seconds: 10,
+                renew,
+                status: "ready".to_owned(),
+                over: Vec::new(),
+            })
         })
     }
 

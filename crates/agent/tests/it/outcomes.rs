@@ -21,7 +21,9 @@ async fn done(house: &House, order: &Order) -> TaskOutcome {
 fn proof(outcome: &TaskOutcome) -> CleanupProof {
     match outcome {
         TaskOutcome::Cleaned { proof } => *proof,
-        TaskOutcome::Provisioned { .. } | TaskOutcome::Failed { .. } => panic!("{outcome:?}"),
+        TaskOutcome::Provisioned { .. }
+        | TaskOutcome::Restarted { .. }
+        | TaskOutcome::Failed { .. } => panic!("{outcome:?}"),
     }
 }
 
@@ -152,8 +154,12 @@ async fn a_failing_phase_fails_the_task_with_its_reason_and_leaves_what_was_buil
             let last = log.reports(order.task, 1).pop().expect("there are reports");
             assert_eq!((last.phase.0, last.status.0), (*phase, PhaseStatus::Failed));
             let clean = match kind {
-                TaskKind::SliceProvision | TaskKind::SliceRelease => release(&[0]),
-                TaskKind::UserProvision | TaskKind::UserDeprovision => farewell(),
+                TaskKind::SliceProvision | TaskKind::SliceRestart | TaskKind::SliceRelease => {
+                    release(&[0])
+                }
+                TaskKind::UserProvision | TaskKind::NodeReboot | TaskKind::UserDeprovision => {
+                    farewell()
+                }
             };
             let order = Order::new(order.allocation, 2, clean);
             assert!(proof(&done(&house, &order).await).is_complete(), "{kind} {phase}");

@@ -142,7 +142,7 @@ impl Server {
                 let renew =
                     self.calls.borrow().iter().all(|call| !call.path.ends_with("certificate"));
                 let status = "ready".to_owned();
-                json(&HeartbeatAnswer { next_seconds: 1, renew, status })
+                json(&HeartbeatAnswer { next_seconds: 1, renew, status, over: Vec::new() })
             }
             "/agent/v1/certificate" => {
                 let renewal: Renewal = serde_json::from_slice(&body).expect("a renewal");

@@ -93,6 +93,7 @@ fn caller(somebody: &Somebody, user_id: Uuid) -> Caller {
         token_id: Uuid::nil(),
         scopes: somebody.scopes.to_vec(),
         request_id: fresh_id(),
+        source: None,
     }
 }
 

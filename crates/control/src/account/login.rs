@@ -37,6 +37,7 @@ pub async fn authenticate(ctx: &Ctx, text: &str, request_id: Uuid) -> Result<Cal
         token_id: live.id,
         scopes: live.scopes,
         request_id,
+        source: None,
     })
 }
 

@@ -1,11 +1,13 @@
 //! The members of a project. Its admins manage them, anybody may leave, and one admin always stays.
 
 use domain::policy::Permission;
+use serde_json::json;
 use store::projects::Change;
 use uuid::Uuid;
 use wire::http::Page;
 use wire::http::account::{Member, NewMember};
 
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -51,8 +53,11 @@ pub async fn put(
         Begun::Known(answer) => return Ok(answer),
     };
     made(store::projects::put_member(&mut tx, project, user.id, new.role.0).await?)?;
+    let deed = Deed::new(caller, Action::MemberPut, "user", user.id)
+        .in_project(project)
+        .with(json!({ "role": new.role }));
     let member = Member { user_id: user.id, email: user.email, name: user.name, role: new.role };
-    finish(tx, key, 200, member).await
+    finish(tx, &deed, key, 200, member).await
 }
 
 /// Ends a membership. Admins may end anybody's, others their own.
@@ -77,7 +82,8 @@ pub async fn remove(
     };
     in_project?;
     made(store::projects::remove_member(&mut tx, project, user).await?)?;
-    finish(tx, key, 204, ()).await
+    let deed = Deed::new(caller, Action::MemberRemove, "user", user).in_project(project);
+    finish(tx, &deed, key, 204, ()).await
 }
 
 fn made(change: Change) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use wire::http::Page;
 use wire::http::account::{NewProject, Project};
 
 use super::faults::Faults;
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -29,7 +30,9 @@ pub async fn create(
     };
     let new = store::projects::NewProject { id: tx.new_id(), name, admin: caller.user_id };
     let project = store::projects::insert(&mut tx, new).await?;
-    finish(tx, key, 201, shown(project)).await
+    let deed =
+        Deed::new(caller, Action::ProjectCreate, "project", project.id).in_project(project.id);
+    finish(tx, &deed, key, 201, shown(project)).await
 }
 
 /// The projects of the caller.

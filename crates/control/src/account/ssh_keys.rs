@@ -1,12 +1,14 @@
 //! SSH keys: public halves that are installed where their owner is to log in. The comment of a key is never kept.
 
 use domain::policy::Permission;
+use serde_json::json;
 use uuid::Uuid;
 use wire::http::Page;
 use wire::http::account::{NewSshKey, SshKey};
 
 use super::faults::Faults;
 use super::public_key::PublicKey;
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -46,7 +48,9 @@ pub async fn create(
     let Some(added) = added else {
         return Err(Error::Conflict(format!("you have this key already: {}", parsed.fingerprint)));
     };
-    finish(tx, key, 201, shown(added)).await
+    let deed = Deed::new(caller, Action::SshKeyCreate, "ssh_key", added.id)
+        .with(json!({ "fingerprint": added.fingerprint }));
+    finish(tx, &deed, key, 201, shown(added)).await
 }
 
 /// The caller's keys.
@@ -84,7 +88,8 @@ pub async fn delete(
     if !store::ssh_keys::delete(&mut tx, caller.user_id, id).await? {
         return Err(Error::NotFound("SSH key"));
     }
-    finish(tx, key, 204, ()).await
+    let deed = Deed::new(caller, Action::SshKeyDelete, "ssh_key", id);
+    finish(tx, &deed, key, 204, ()).await
 }
 
 fn shown(key: store::ssh_keys::SshKey) -> SshKey {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::policy::{Permission, Scope};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 use store::Tx;
 use uuid::Uuid;
 use wire::http::Page;
@@ -13,6 +14,7 @@ use wire::http::account::{FreshToken, NewToken, Token};
 
 use super::faults::Faults;
 use super::secret;
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish, finish_secret};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -97,7 +99,9 @@ pub async fn create(
     };
     let wanted = Wanted { name, scopes: &scopes, ttl_seconds };
     let fresh = insert(ctx, &mut tx, caller.user_id, wanted).await?;
-    finish_secret(tx, key, 201, fresh).await
+    let deed = Deed::new(caller, Action::TokenCreate, "token", fresh.token.id)
+        .with(json!({ "scopes": new.scopes, "ttl_seconds": ttl_seconds }));
+    finish_secret(tx, &deed, key, 201, fresh).await
 }
 
 /// The caller's tokens, newest first.
@@ -135,7 +139,8 @@ pub async fn revoke(
     if !store::api_tokens::revoke(&mut tx, caller.user_id, id, ctx.clock.now()).await? {
         return Err(Error::NotFound("token"));
     }
-    finish(tx, key, 204, ()).await
+    let deed = Deed::new(caller, Action::TokenRevoke, "token", id);
+    finish(tx, &deed, key, 204, ()).await
 }
 
 /// Remembers that a token was used, if that is news.

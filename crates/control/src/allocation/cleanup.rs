@@ -93,7 +93,7 @@ impl Cleaning {
         claims: &[Live],
         attempt: u32,
     ) -> Result<State, Error> {
-        let seconds = u64::from(ctx.policies.release_attempt_seconds);
+        let seconds = u64::from(ctx.policies().release_attempt_seconds);
         let until = ctx.clock.after(Duration::from_secs(seconds));
         let Some(first) = claims.first() else {
             return Ok(State { attempt, task: None, until });
@@ -160,10 +160,10 @@ impl Cleaning {
                 return Ok(Next::Wait(state, until));
             }
         };
-        if state.attempt >= ctx.policies.release_attempts_max {
+        if state.attempt >= ctx.policies().release_attempts_max {
             return Ok(Next::GivenUp { reason, open: None });
         }
-        let until = ctx.clock.after(ctx.policies.retry_after(state.attempt));
+        let until = ctx.clock.after(ctx.policies().retry_after(state.attempt));
         Ok(Next::Wait(State { attempt: state.attempt, task: None, until }, until))
     }
 
@@ -175,7 +175,7 @@ impl Cleaning {
         state: State,
         task: Uuid,
     ) -> Result<Next, Error> {
-        if state.attempt >= ctx.policies.release_attempts_max {
+        if state.attempt >= ctx.policies().release_attempts_max {
             let silent = claims::node_is_silent(tx, self.allocation).await?;
             let reason = if silent { NODE_LOST } else { TIMEOUT }.to_owned();
             return Ok(Next::GivenUp { reason, open: Some(task) });
@@ -221,6 +221,8 @@ pub(super) fn proof_of(task: &Task) -> Result<Option<CleanupProof>, Error> {
     })?;
     match outcome {
         TaskOutcome::Cleaned { proof } => Ok(Some(proof)),
-        TaskOutcome::Provisioned { .. } | TaskOutcome::Failed { .. } => Ok(None),
+        TaskOutcome::Provisioned { .. }
+        | TaskOutcome::Restarted { .. }
+        | TaskOutcome::Failed { .. } => Ok(None),
     }
 }

@@ -3,6 +3,7 @@
 
 use domain::ids::{AllocationId, EventId, OperationId, SlotId};
 use domain::policy::{Permission, ProjectRole};
+use serde_json::json;
 use store::allocations::Terms as Agreed;
 use store::lifecycle::Birth;
 use store::placement::{self, Asked, SkuTerms, Terms, Wanted};
@@ -12,6 +13,7 @@ use wire::http::allocations::{Allocation, NewAllocation};
 use wire::problem::{Alternative, Fault};
 
 use super::view::{self, Viewer};
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::{Caller, Ctx, Error};
 
@@ -79,7 +81,10 @@ pub async fn request(
 
     let viewer = Viewer { role: Some(role), operator: caller.operator };
     let shown = view::in_transaction(&mut tx, id, viewer).await?;
-    finish(tx, Some(key), 201, shown).await
+    let deed = Deed::new(caller, Action::AllocationCreate, "allocation", id)
+        .in_project(asked.project_id)
+        .with(json!({ "sku": asked.sku, "gpus": asked.gpus, "region": asked.region }));
+    finish(tx, &deed, Some(key), 201, shown).await
 }
 
 /// What can be said of a request without looking anything up.

@@ -220,8 +220,8 @@ impl Story<'_> {
             node_task::Status::Failed => {
                 let reason = task.reason.unwrap_or_else(|| FailureReason::DriverFailed.to_string());
                 let in_the_way = reason == FailureReason::LeaseConflict.to_string();
-                if in_the_way && self.state.attempt < self.ctx.policies.provision_attempts_max {
-                    let pause = self.ctx.policies.retry_after(self.state.attempt);
+                if in_the_way && self.state.attempt < self.ctx.policies().provision_attempts_max {
+                    let pause = self.ctx.policies().retry_after(self.state.attempt);
                     self.state.at = At::Pausing;
                     return self.wait(self.ctx.clock.after(pause), "a lease to be given back");
                 }
@@ -372,6 +372,8 @@ fn access_of(task: &Task) -> Result<Option<serde_json::Value>, Error> {
         TaskOutcome::Provisioned { access } => Ok(Some(
             serde_json::to_value(access).map_err(|error| Error::Broken(error.to_string()))?,
         )),
-        TaskOutcome::Cleaned { .. } | TaskOutcome::Failed { .. } => Ok(None),
+        TaskOutcome::Restarted { .. }
+        | TaskOutcome::Cleaned { .. }
+        | TaskOutcome::Failed { .. } => Ok(None),
     }
 }

@@ -80,6 +80,10 @@ const fn of_node(reason: FailureReason) -> &'static str {
         FailureReason::GuestNotReady => "The guest did not report that its drivers are ready.",
         FailureReason::DeviceDirty => "A GPU was not clean, and was not handed out.",
         FailureReason::CleanupIncomplete => "The clean-up left something behind.",
+        FailureReason::GuestMissing => "What was to be restarted is not on the machine.",
+        FailureReason::RebootFailed => "The machine did not reboot.",
+        FailureReason::MountsNotReady => "The attached storage did not come back.",
+        FailureReason::RuntimesNotReady => "The managed runtimes did not come back.",
         FailureReason::Interrupted => "The work on the machine was interrupted.",
         FailureReason::DriverFailed => "The machine could not do its part.",
         FailureReason::BadSignature => "The machine did not accept that the order came from us.",
@@ -120,6 +124,12 @@ const fn advice_of_node(reason: FailureReason) -> &'static str {
         FailureReason::DeviceDirty => "The GPU is set aside until an operator has cleared it.",
         FailureReason::CleanupIncomplete => {
             "It is tried again; until it succeeds nobody else gets this capacity."
+        }
+        FailureReason::GuestMissing | FailureReason::RebootFailed => {
+            "Try again, or release it; an operator looks at the machine."
+        }
+        FailureReason::MountsNotReady | FailureReason::RuntimesNotReady => {
+            "Try again, or release it; the data on the storage is not touched."
         }
         FailureReason::Interrupted => "It is tried again when the machine is back.",
         FailureReason::DriverFailed => "An operator looks at the machine.",

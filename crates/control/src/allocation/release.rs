@@ -23,6 +23,7 @@ use super::cleanup::{self, Cleaning};
 use super::provision::reported;
 use super::receipt;
 use super::view::{self, Viewer};
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::{derived, new_event};
 use crate::node::task;
@@ -52,7 +53,8 @@ pub async fn request(
 ) -> Result<Answer<Allocation>, Error> {
     let role = caller.on_allocation(ctx, id, Permission::AllocationRelease).await?;
     let viewer = Viewer { role: Some(role), operator: caller.operator };
-    let asked = Asked { actor: caller.actor(), cause: caller.cause(), reason: None };
+    let deed = Deed::new(caller, Action::AllocationRelease, "allocation", id);
+    let asked = Asked { actor: caller.actor(), reason: None, deed };
     ask(ctx, id, asked, (viewer, key)).await
 }
 
@@ -77,25 +79,22 @@ pub async fn force(
         ));
     }
     let viewer = Viewer { role: None, operator: true };
-    let asked = Asked {
-        actor: caller.operator_actor(),
-        cause: format!("{}: {reason}", caller.cause()),
-        reason: Some("force_released"),
-    };
+    let deed = Deed::new(caller, Action::AllocationForceRelease, "allocation", id).because(reason);
+    let asked = Asked { actor: caller.operator_actor(), reason: Some("force_released"), deed };
     ask(ctx, id, asked, (viewer, key)).await
 }
 
 /// Who asks, and why.
-struct Asked {
+struct Asked<'a> {
     actor: Actor,
-    cause: String,
     reason: Option<&'static str>,
+    deed: Deed<'a>,
 }
 
 async fn ask(
     ctx: &Ctx,
     id: AllocationId,
-    asked: Asked,
+    asked: Asked<'_>,
     (viewer, key): (Viewer, Option<&Key>),
 ) -> Result<Answer<Allocation>, Error> {
     let mut tx = match begin(ctx, key).await? {
@@ -104,7 +103,7 @@ async fn ask(
     };
     let mut report = Report::new(Event::ReleaseRequested, new_event(&tx), asked.actor)
         .about(OperationId(tx.new_id()))
-        .because(asked.cause);
+        .because(asked.deed.caller.cause());
     if let Some(reason) = asked.reason {
         report = report.with(REASON, Value::Text(reason.into()));
     }
@@ -112,10 +111,12 @@ async fn ask(
     match outcome {
         Outcome::Applied { .. } | Outcome::Duplicate(_) => {
             let shown = view::in_transaction(&mut tx, id, viewer).await?;
-            finish(tx, key, 202, shown).await
+            let deed = asked.deed.in_project(shown.project_id);
+            finish(tx, &deed, key, 202, shown).await
         }
         Outcome::Refused(refusal) => {
             // The refusal stays on record; a key without an answer is free again.
+            asked.deed.write(&mut tx, "refused").await?;
             tx.commit().await?;
             match refusal.status {
                 None => Err(Error::NotFound("allocation")),

@@ -212,6 +212,8 @@ fn task_item(
 const fn summary_of(kind: TaskKind) -> &'static str {
     match kind {
         TaskKind::SliceProvision => "Creating GPU slice VM",
+        TaskKind::SliceRestart => "Restarting GPU slice VM",
+        TaskKind::NodeReboot => "Rebooting the machine",
         TaskKind::SliceRelease => "Stopping and wiping GPU slice VM",
         TaskKind::UserProvision => "Preparing the account on the machine",
         TaskKind::UserDeprovision => "Removing the account from the machine and wiping it",
@@ -393,6 +395,7 @@ mod tests {
             operation_id: None,
             source: source.to_owned(),
             actor: "user 1".to_owned(),
+            reason: None,
             cause: Some(CANARY.to_owned()),
             occurred_at_micros: 1_763_236_800_000_000,
         };

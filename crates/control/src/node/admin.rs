@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::ids::{EventId, NodeId};
 use domain::policy::Permission;
+use serde_json::json;
 use store::lifecycle::Birth;
 use store::node_agents::{self, NewJoinToken};
 use store::views::fleet;
@@ -17,6 +18,7 @@ use wire::problem::Fault;
 
 use super::enrol;
 use crate::account::secret::{fill, sha256};
+use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish, finish_secret};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -58,7 +60,9 @@ pub async fn create(
         return Err(Error::Conflict(format!("there is a node called {} already", new.name)));
     }
     let fresh = fresh(ctx, &mut tx, id).await?;
-    finish_secret(tx, key, 201, fresh).await
+    let deed = Deed::new(caller, Action::NodeCreate, "node", id)
+        .with(json!({ "name": new.name, "region": new.region, "sku": new.sku }));
+    finish_secret(tx, &deed, key, 201, fresh).await
 }
 
 /// The fleet, in the order in which it was added.
@@ -107,7 +111,8 @@ pub async fn reissue(
     node_agents::withdraw_tokens(&mut tx, node, ctx.clock.now()).await?;
     let fresh = fresh(ctx, &mut tx, node).await?;
     tracing::info!(%node, operator = %caller.user_id, "a join token was issued anew");
-    finish_secret(tx, key, 201, fresh).await
+    let deed = Deed::new(caller, Action::NodeJoinToken, "node", node);
+    finish_secret(tx, &deed, key, 201, fresh).await
 }
 
 /// Cuts the node's agent off, whatever it is doing. The node's status follows when it is missed.
@@ -140,7 +145,8 @@ pub async fn revoke(
     let reason = because.reason.as_str();
     tracing::warn!(%node, operator = %caller.user_id, revoked, reason, security = true, "an agent was cut off");
     let shown = fleet::find_in(&mut tx, node).await?.ok_or(Error::NotFound("node"))?;
-    finish(tx, key, 200, shown).await
+    let deed = Deed::new(caller, Action::NodeRevoke, "node", node).because(reason);
+    finish(tx, &deed, key, 200, shown).await
 }
 
 /// The node, locked, if it is one that may have an agent.
@@ -164,7 +170,7 @@ async fn fresh(ctx: &Ctx, tx: &mut Tx, node: NodeId) -> Result<FreshNode, Error>
     let mut random = [0_u8; 32];
     fill(&mut random)?;
     let secret = URL_SAFE_NO_PAD.encode(random);
-    let expires_at = ctx.after_seconds(ctx.policies.join_token_ttl_seconds);
+    let expires_at = ctx.after_seconds(ctx.policies().join_token_ttl_seconds);
     let secret_hash = sha256(secret.as_bytes());
     node_agents::insert_token(tx, &NewJoinToken { node, secret_hash, expires_at }).await?;
     let authority = ctx.keys.authority_pem().to_owned();

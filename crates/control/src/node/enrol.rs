@@ -180,7 +180,7 @@ pub(super) fn understood(protocol: u16) -> Result<(), Error> {
 
 fn issue(ctx: &Ctx, node: NodeId, csr: &str) -> Result<(Issued, Timestamp), Error> {
     let now = ctx.clock.now();
-    let ttl = SignedDuration::from_secs(i64::from(ctx.policies.certificate_ttl_seconds));
+    let ttl = SignedDuration::from_secs(i64::from(ctx.policies().certificate_ttl_seconds));
     let not_before = now.saturating_sub(SKEW).unwrap_or(Timestamp::MIN);
     let not_after = now.saturating_add(ttl).unwrap_or(Timestamp::MAX);
     // Certificates count whole seconds, and the record says what the certificate says.

@@ -162,18 +162,19 @@ fn answer(
 ) -> Result<HeartbeatAnswer, Error> {
     let status = status.ok_or(Error::Unauthenticated("there is no such node any more"))?;
     let left = identity.not_after.duration_since(ctx.clock.now());
-    let half = SignedDuration::from_secs(i64::from(ctx.policies.certificate_ttl_seconds) / 2);
+    let half = SignedDuration::from_secs(i64::from(ctx.policies().certificate_ttl_seconds) / 2);
     Ok(HeartbeatAnswer {
-        next_seconds: ctx.policies.node_heartbeat_seconds,
+        next_seconds: ctx.policies().node_heartbeat_seconds,
         renew: left < half,
         status: status.code().to_owned(),
+        over: Vec::new(),
     })
 }
 
 /// Writes heartbeats of different nodes, and says how the nodes stand then.
 async fn write(ctx: &Ctx, beats: &[&Beat]) -> Result<HashMap<NodeId, node::Status>, Error> {
     let owned: Vec<Beat> = beats.iter().map(|beat| (*beat).clone()).collect();
-    let lease = SignedDuration::from_secs(i64::from(ctx.policies.task_lease_seconds));
+    let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
     let lease_until = ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX);
     let mut tx = ctx.store.begin().await?;
     let heard = nodes::hear(&mut tx, &owned, lease_until).await?;
@@ -288,6 +289,6 @@ async fn lose(ctx: &Ctx, silent: &Silent) -> Result<bool, Error> {
 
 /// Who was last heard of before this is silent.
 fn silent_before(ctx: &Ctx) -> Timestamp {
-    let silence = SignedDuration::from_secs(i64::from(ctx.policies.node_offline_after_seconds));
+    let silence = SignedDuration::from_secs(i64::from(ctx.policies().node_offline_after_seconds));
     ctx.clock.now().saturating_sub(silence).unwrap_or(Timestamp::MIN)
 }

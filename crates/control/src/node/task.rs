@@ -90,7 +90,7 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
     let envelope =
         serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
     let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
-    let lease_until = ctx.after_seconds(ctx.policies.task_lease_seconds);
+    let lease_until = ctx.after_seconds(ctx.policies().task_lease_seconds);
     let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
     node_tasks::seal(&mut tx, task.id, &sealed).await?;
     tx.commit().await?;
@@ -111,7 +111,7 @@ fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
         params: task.params.clone(),
         issued_at: now,
         not_before: now,
-        expires_at: ctx.after_seconds(ctx.policies.task_envelope_ttl_seconds),
+        expires_at: ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds),
     }
 }
 
@@ -152,7 +152,7 @@ async fn add_phases(
         at: phase.at,
     };
     let rows: Vec<PhaseRow> = phases.iter().map(row).collect();
-    let lease_until = ctx.after_seconds(ctx.policies.task_lease_seconds);
+    let lease_until = ctx.after_seconds(ctx.policies().task_lease_seconds);
     Ok(node_tasks::add_phases(tx, dispatch, agent.agent_id, &rows, lease_until).await?)
 }
 
@@ -183,7 +183,7 @@ pub async fn finish(
         .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()))
         .with(DISPATCH, Value::Int(result.dispatch));
     match &outcome {
-        TaskOutcome::Provisioned { .. } => {}
+        TaskOutcome::Provisioned { .. } | TaskOutcome::Restarted { .. } => {}
         TaskOutcome::Cleaned { proof } => {
             report = report.with(CLEANUP_COMPLETE, Value::Bool(proof.is_complete()));
         }
@@ -208,7 +208,9 @@ fn trimmed(outcome: &TaskOutcome) -> TaskOutcome {
             let shown = message.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX);
             TaskOutcome::Failed { reason: *reason, phase: *phase, message: shown.collect() }
         }
-        TaskOutcome::Provisioned { .. } | TaskOutcome::Cleaned { .. } => outcome.clone(),
+        TaskOutcome::Provisioned { .. }
+        | TaskOutcome::Restarted { .. }
+        | TaskOutcome::Cleaned { .. } => outcome.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use control::account::{self, install, members, password, projects, ssh_keys, tokens};
 use control::allocation::{timeline, view};
+use control::audit_log::{Action, Deed};
 use control::idempotency::{Answer, Begun, Key, begin, finish, prune};
 use control::{Caller, Error};
 use domain::ids::AllocationId;
@@ -208,7 +209,8 @@ async fn of_two_at_once_one_is_done_and_the_other_told_to_wait() {
     else {
         panic!("it was undone");
     };
-    finish(tx, Some(&first), 200, 7_u8).await.expect("it is answered");
+    let deed = Deed::new(&house.tenant, Action::ProjectCreate, "project", house.project);
+    finish(tx, &deed, Some(&first), 200, 7_u8).await.expect("it is answered");
     let known = begin::<u8>(&house.ctx, Some(&second)).await.expect("it was answered");
     assert!(matches!(known, Begun::Known(Answer { status: 200, body: 7, replayed: true })));
     // Who goes away without an answer leaves the key free.

@@ -237,6 +237,7 @@ fn alive(slots: i16) -> Heartbeat {
         gpus: (0..slots).map(|index| Gpu { index, model: "H100".to_owned(), numa: 0 }).collect(),
         images: vec!["ubuntu".to_owned()],
         guests: Vec::new(),
+        leases: Vec::new(),
         running: Vec::new(),
         refused: 0,
     }

@@ -158,6 +158,7 @@ impl Agent {
             gpus: Vec::new(),
             images: images.iter().map(|image| (*image).to_owned()).collect(),
             guests: Vec::new(),
+            leases: Vec::new(),
             running: Vec::new(),
             refused: 0,
         };

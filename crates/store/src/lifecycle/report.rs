@@ -1,6 +1,7 @@
 //! What callers say to the writer: what happened, who says so, and why.
 
 use domain::ids::{EventId, OperationId};
+use domain::machines::REASON;
 use lifecycle::{Column, Facts, OPERATION_ID, Source, Value};
 use uuid::Uuid;
 
@@ -67,6 +68,11 @@ impl<E> Report<E> {
         } else {
             None
         }
+    }
+
+    /// Why, as a stable word: the log keeps it with the step.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        if let Value::Text(text) = self.payload.get(REASON) { Some(text) } else { None }
     }
 }
 

@@ -19,9 +19,9 @@ pub(crate) struct Change<'a> {
     pub(crate) grounds: &'a [(Check, bool)],
 }
 
-/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation; then what checks and stamps need; then one
-/// identity for each message.
-const FIXED: usize = 7;
+/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need; then
+/// one identity for each message.
+const FIXED: usize = 8;
 
 impl Change<'_> {
     /// The whole move in one statement: the event-id look-up, the compare-and-set, the log record and the outbox rows.
@@ -54,8 +54,8 @@ impl Change<'_> {
                 WHERE id = $1 AND status IS NOT DISTINCT FROM '{from}' AND seq = $2{conditions} AND NOT EXISTS (SELECT 1 FROM known) \
                 RETURNING id, seq), \
              logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
-                operation_id, source, actor, cause, occurred_at) \
-                SELECT '{machine}', id, seq, $3, '{event}', '{from}', '{to}', $7, $4, $5, $6, at FROM moved, moment)",
+                operation_id, source, actor, cause, reason, occurred_at) \
+                SELECT '{machine}', id, seq, $3, '{event}', '{from}', '{to}', $7, $4, $5, $6, $8, at FROM moved, moment)",
             table = self.table,
             event = event.code,
         );

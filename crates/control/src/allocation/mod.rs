@@ -2,6 +2,7 @@
 
 pub mod cleanup;
 pub mod create;
+pub(crate) mod judge;
 pub mod provision;
 pub mod reason;
 pub mod receipt;

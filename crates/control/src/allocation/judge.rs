@@ -1,0 +1,260 @@
+//! What one allocation is asked for: judged, placed, written. Shared by a request for one and by the members of a group; each
+//! step is a part of the caller's transaction.
+
+use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId, SlotId};
+use domain::policy::{Permission, ProjectRole};
+use store::allocations::Terms as Agreed;
+use store::lifecycle::Birth;
+use store::placement::{self, Asked, Place, SkuTerms, Terms, Wanted};
+use store::{Tx, allocations, claims};
+use uuid::Uuid;
+use wire::problem::{Alternative, Fault};
+
+use crate::{Caller, Error};
+
+const SSH_KEYS_MAX: usize = 16;
+const NAME_CHARS_MAX: usize = 64;
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<'a> {
+    /// For which project.
+    pub(crate) project: Uuid,
+    /// What.
+    pub(crate) sku: &'a str,
+    /// How many GPUs.
+    pub(crate) gpus: i16,
+    /// Where.
+    pub(crate) region: &'a str,
+    /// Which image; the SKU's first when nobody says.
+    pub(crate) image: Option<&'a str>,
+    /// What it is called; made up when nobody says.
+    pub(crate) name: Option<&'a str>,
+    /// Who may log in.
+    pub(crate) ssh_keys: &'a [Uuid],
+    /// Where in the body it stands: the beginning of a JSON pointer.
+    pub(crate) place: String,
+    /// The same for its keys.
+    pub(crate) keys_place: String,
+}
+
+/// What is agreed, if there is room.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    /// The caller's role in the project.
+    pub(crate) role: ProjectRole,
+    /// What the SKU is.
+    pub(crate) sku: SkuTerms,
+    /// The image that it will run.
+    pub(crate) image: String,
+    /// Who may log in: public keys.
+    keys: Vec<String>,
+}
+
+/// What can be said of a request without looking anything up.
+pub(crate) fn faults(ask: &Ask<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault = |pointer: String, detail: String| faults.push(Fault { pointer, detail });
+    if ask.gpus < 1 {
+        fault(format!("{}/gpus", ask.place), "ask for at least 1".to_owned());
+    }
+    if ask.ssh_keys.len() > SSH_KEYS_MAX {
+        fault(format!("{}/ssh_key_ids", ask.keys_place), format!("at most {SSH_KEYS_MAX} keys"));
+    }
+    let mut named = ask.ssh_keys.to_vec();
+    named.sort_unstable();
+    named.dedup();
+    if named.len() < ask.ssh_keys.len() {
+        fault(format!("{}/ssh_key_ids", ask.keys_place), "each key once".to_owned());
+    }
+    if let Some(detail) = ask.name.and_then(name_fault) {
+        fault(format!("{}/name", ask.place), detail);
+    }
+    faults
+}
+
+/// What is wrong with a name.
+pub(crate) fn name_fault(name: &str) -> Option<String> {
+    let fits = !name.trim().is_empty() && name.chars().count() <= NAME_CHARS_MAX;
+    let fine = fits && !name.chars().any(char::is_control);
+    (!fine).then(|| format!("1 to {NAME_CHARS_MAX} characters, none of them control characters"))
+}
+
+/// Whether they may have it, and on what terms: one statement, unless it is refused.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) async fn judge(tx: &mut Tx, caller: &Caller, ask: &Ask<'_>) -> Result<Judged, Error> {
+    let question = Asked {
+        user: caller.user_id,
+        project: ask.project,
+        sku: ask.sku,
+        image: ask.image,
+        region: ask.region,
+        ssh_keys: ask.ssh_keys,
+    };
+    let terms = placement::terms(tx, &question).await?;
+    let role = may_create(&terms)?;
+    let keys = named_keys(ask, &terms)?;
+    let (sku, image) = offered(tx, ask, &terms).await?;
+    Ok(Judged { role, sku, image, keys })
+}
+
+/// The best place for it, locked; none only if it truly does not fit.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn find(
+    tx: &mut Tx,
+    ask: &Ask<'_>,
+    judged: &Judged,
+) -> Result<Option<Place>, Error> {
+    let gpus = (!judged.sku.whole).then_some(ask.gpus);
+    let wanted = Wanted { region: ask.region, sku: ask.sku, image: &judged.image, gpus };
+    Ok(placement::find(tx, &wanted).await?)
+}
+
+/// Writes it down at its place, as a member of a group or on its own.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn write(
+    tx: &mut Tx,
+    caller: &Caller,
+    (ask, judged): (&Ask<'_>, Judged),
+    (place, member_of): (&Place, Option<(AllocationGroupId, bool)>),
+) -> Result<AllocationId, Error> {
+    let id = AllocationId(tx.new_id());
+    let agreed = Agreed {
+        name: Some(ask.name.map_or_else(|| made_up(ask.sku, id), str::to_owned)),
+        owner_id: Some(caller.user_id),
+        region: ask.region.to_owned(),
+        image: judged.image,
+        whole: judged.sku.whole,
+        price_micros_per_gpu_second: judged.sku.price_micros_per_gpu_second,
+        currency: judged.sku.currency,
+        ssh_keys: judged.keys,
+    };
+    let new = allocations::NewAllocation {
+        id,
+        project_id: ask.project,
+        member_of,
+        provision: OperationId(tx.new_id()),
+        sku: ask.sku.to_owned(),
+        gpus: ask.gpus,
+        terms: agreed,
+    };
+    let mut birth = Birth::new(EventId(tx.new_id()), caller.actor());
+    birth.cause = Some(caller.cause());
+    allocations::insert(tx, &new, birth.clone()).await?;
+    let slots: Vec<SlotId> = place.slots.iter().map(|slot| slot.id).collect();
+    claims::insert_all(tx, id, place.node, &slots, &birth).await?;
+    Ok(id)
+}
+
+fn may_create(terms: &Terms) -> Result<ProjectRole, Error> {
+    let role = terms.role.ok_or(Error::NotFound("project"))?;
+    if !Permission::AllocationCreate.allows(role) {
+        return Err(Error::Forbidden(format!(
+            "your role in this project is {role}, which may not create allocations"
+        )));
+    }
+    Ok(role)
+}
+
+fn named_keys(ask: &Ask<'_>, terms: &Terms) -> Result<Vec<String>, Error> {
+    let known = |id: &Uuid| terms.ssh_keys.iter().any(|(known, _)| known == id);
+    let unknown = ask.ssh_keys.iter().enumerate().filter(|(_, id)| !known(id));
+    let faults: Vec<Fault> = unknown
+        .map(|(place, id)| Fault {
+            pointer: format!("{}/ssh_key_ids/{place}", ask.keys_place),
+            detail: format!("{id} is none of your SSH keys"),
+        })
+        .collect();
+    if !faults.is_empty() {
+        return Err(Error::Invalid(faults));
+    }
+    Ok(terms.ssh_keys.iter().map(|(_, key)| key.clone()).collect())
+}
+
+/// The SKU and the image, if there are such and they go together.
+async fn offered(tx: &mut Tx, ask: &Ask<'_>, terms: &Terms) -> Result<(SkuTerms, String), Error> {
+    let unavailable = |detail: String, would_fit| Err(Error::SkuUnavailable { detail, would_fit });
+    let Some(sku) = terms.sku.clone() else {
+        let known = placement::sku_codes(tx).await?.join(", ");
+        return unavailable(
+            format!("there is no SKU {:?}; there are {known}", ask.sku),
+            Vec::new(),
+        );
+    };
+    if !terms.region_known {
+        let fits = alternatives(tx, ask, &sku).await?;
+        return unavailable(format!("there is no region {:?}", ask.region), fits);
+    }
+    if !sku.gpus_allowed.contains(&ask.gpus) {
+        let counts: Vec<String> = sku.gpus_allowed.iter().map(i16::to_string).collect();
+        let detail =
+            format!("the SKU {} comes with {} GPUs, not {}", ask.sku, counts.join(", "), ask.gpus);
+        let fits = alternatives(tx, ask, &sku).await?;
+        return unavailable(detail, fits);
+    }
+    let Some(image) = sku.image.clone() else {
+        let image = ask.image.unwrap_or_default();
+        return unavailable(
+            format!("the SKU {} does not run the image {image:?}", ask.sku),
+            Vec::new(),
+        );
+    };
+    Ok((sku, image))
+}
+
+/// What is said when there is no room: with what would fit.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn no_capacity(
+    tx: &mut Tx,
+    ask: &Ask<'_>,
+    sku: &SkuTerms,
+) -> Result<Error, Error> {
+    let would_fit = alternatives(tx, ask, sku).await?;
+    let what =
+        if sku.whole { "machine".to_owned() } else { format!("{} GPUs on one machine", ask.gpus) };
+    let detail = format!("no {} in {} has {what} free right now", ask.sku, ask.region);
+    Ok(Error::SkuUnavailable { detail, would_fit })
+}
+
+/// What would fit, in each region: the count that was asked for, or the next smaller one; and the next larger one when
+/// there is no such count at all.
+async fn alternatives(
+    tx: &mut Tx,
+    ask: &Ask<'_>,
+    sku: &SkuTerms,
+) -> Result<Vec<Alternative>, Error> {
+    let mut found = Vec::new();
+    for (region, free) in placement::largest_fits(tx, ask.sku).await? {
+        let fits = |count: &i16| sku.whole || *count <= free;
+        let counts: Vec<i16> = sku.gpus_allowed.iter().copied().filter(fits).collect();
+        let here = region == ask.region;
+        let smaller = counts
+            .iter()
+            .filter(|count| if here { **count < ask.gpus } else { **count <= ask.gpus });
+        let larger = counts.iter().filter(|count| **count > ask.gpus);
+        let no_such = !sku.gpus_allowed.contains(&ask.gpus);
+        let next = [smaller.max(), larger.min().filter(|_| no_such)];
+        found.extend(next.into_iter().flatten().map(|gpus| Alternative {
+            sku: ask.sku.to_owned(),
+            region: region.clone(),
+            gpus: *gpus,
+        }));
+    }
+    Ok(found)
+}
+
+/// A name for what nobody has named.
+fn made_up(sku: &str, id: AllocationId) -> String {
+    let text = id.uuid().simple().to_string();
+    let family = sku.split('.').next().unwrap_or(sku);
+    // The end of an identity is its random part.
+    format!("{family}-{}", &text[text.len() - 6..])
+}

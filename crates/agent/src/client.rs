@@ -34,6 +34,8 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
 /// A gateway that is gone without a word is noticed while a long poll is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// A task that is too long to be done must be read all the same, or nobody could say so: see the verifier's bound.
+const TASK_BYTES_MAX: usize = 32 << 20;
 
 /// Why a call to the gateway came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +124,7 @@ impl Gateway for HttpGateway {
             let response = send(request).await?;
             match response.status() {
                 StatusCode::NO_CONTENT => Ok(None),
-                _ => read(response).await.map(Some),
+                _ => parsed(&body(response, TASK_BYTES_MAX).await?).map(Some),
             }
         })
     }
@@ -259,7 +261,7 @@ async fn send(request: RequestBuilder) -> Result<Response, GatewayError> {
     if status.is_success() {
         return Ok(response);
     }
-    let detail = match body(response).await {
+    let detail = match body(response, ANSWER_BYTES_MAX).await {
         Ok(bytes) => detail(&bytes),
         Err(_) => String::new(),
     };
@@ -278,21 +280,24 @@ fn detail(bytes: &[u8]) -> String {
 }
 
 async fn read<T: DeserializeOwned>(response: Response) -> Result<T, GatewayError> {
-    let bytes = body(response).await?;
-    serde_json::from_slice(&bytes).map_err(|error| GatewayError::Unreadable(Box::new(error)))
+    parsed(&body(response, ANSWER_BYTES_MAX).await?)
+}
+
+fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, GatewayError> {
+    serde_json::from_slice(bytes).map_err(|error| GatewayError::Unreadable(Box::new(error)))
 }
 
 /// A success is an acknowledgement, whatever a newer gateway writes into it.
 async fn acknowledged(response: Response) -> Result<Acknowledged, GatewayError> {
-    let bytes = body(response).await?;
+    let bytes = body(response, ANSWER_BYTES_MAX).await?;
     let unread = |_| Acknowledged { applied: false, answer: "unreadable".to_owned() };
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(unread))
 }
 
-async fn body(mut response: Response) -> Result<Vec<u8>, GatewayError> {
+async fn body(mut response: Response, bytes_max: usize) -> Result<Vec<u8>, GatewayError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-        if bytes.len() + chunk.len() > ANSWER_BYTES_MAX {
+        if bytes.len() + chunk.len() > bytes_max {
             return Err(GatewayError::Unreadable("it is too long".into()));
         }
         bytes.extend_from_slice(&chunk);

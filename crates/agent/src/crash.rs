@@ -1,6 +1,9 @@
-//! Dying on purpose, so that tests and demonstrations can show what a death leaves behind.
+//! Dying on purpose, so that tests and demonstrations can show what a death leaves behind; and going down with the
+//! machine.
 
 use tokio_util::sync::CancellationToken;
+
+use crate::Error;
 
 /// What the fault `crash` does to the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,12 +21,13 @@ pub enum CrashMode {
 pub(crate) struct Crash {
     mode: CrashMode,
     struck: CancellationToken,
+    down: CancellationToken,
 }
 
 impl Crash {
     /// A death that has not happened.
     pub(crate) fn new(mode: CrashMode) -> Crash {
-        Crash { mode, struck: CancellationToken::new() }
+        Crash { mode, struck: CancellationToken::new(), down: CancellationToken::new() }
     }
 
     /// Dies. Whoever calls this does not go on.
@@ -41,8 +45,18 @@ impl Crash {
         std::future::pending::<()>().await;
     }
 
-    /// Returns once it has happened.
-    pub(crate) async fn happened(&self) {
-        self.struck.cancelled().await;
+    /// Goes down with the machine. Whoever calls this does not go on.
+    pub(crate) async fn go_down(&self) {
+        self.down.cancel();
+        std::future::pending::<()>().await;
+    }
+
+    /// Returns once it has happened, with what the agent ends with.
+    pub(crate) async fn happened(&self) -> Error {
+        tokio::select! {
+            biased;
+            () = self.struck.cancelled() => Error::Crashed,
+            () = self.down.cancelled() => Error::Rebooting,
+        }
     }
 }

@@ -19,6 +19,8 @@ pub struct Job {
     pub work: Work,
     /// What it may touch: the leases it holds. A clean-up may hold fewer than it names.
     pub places: Vec<Place>,
+    /// For a restart: the boot that it is to end. What has another one by now was restarted already.
+    pub boot: Option<Uuid>,
 }
 
 /// What is worth knowing of a phase that succeeded.
@@ -68,7 +70,8 @@ pub struct Machine {
 /// What touches the machine.
 pub trait Driver: Send + Sync + 'static {
     /// Does one phase. It returns early when `stop` says so, and then only once nothing of it runs any more.
-    /// A phase that was done before and is asked for again changes nothing.
+    /// A phase that was done before and is asked for again changes nothing. [`Phase::Rebooted`] ends the agent, and
+    /// returns only if the machine did not go down.
     fn perform<'a>(
         &'a self,
         job: &'a Job,
@@ -78,6 +81,13 @@ pub trait Driver: Send + Sync + 'static {
 
     /// What the machine is made of.
     fn machine(&self) -> Machine;
+
+    /// The present boot of what the work is about: of the allocation's guest, or of the machine. `None` when it is not
+    /// there.
+    ///
+    /// # Errors
+    /// When the machine can't be asked.
+    fn boot_id(&self, allocation: Uuid, work: &Work) -> Result<Option<Uuid>, Failure>;
 
     /// What is there for allocations, finished or not.
     ///

@@ -6,20 +6,21 @@ mod ticket;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lifecycle::Code as _;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::Coded;
-use wire::node::{FailureReason, SignedTask, TaskOutcome};
+use wire::node::{FailureReason, PhaseStatus, SignedTask, TaskOutcome, Work};
 
 use crate::Error;
 use crate::client::Gateway;
-use crate::clock::{Clock, Dice};
+use crate::clock::{Clock, Dice, pause};
 use crate::drivers::Driver;
-use crate::journal::{Beginning, Ending, Entry, Journal, Standing};
+use crate::journal::{Beginning, Ending, Entry, Journal, Span, Standing};
 use crate::tasks::{self, Tools};
 use crate::verify::{Accepted, Refusal, Verifier};
 pub(crate) use ticket::Reports;
@@ -29,6 +30,11 @@ use ticket::{Board, Ticket};
 const ROOM: usize = 16;
 /// So many refusals are told at once; a flood of bad tasks must not fill the memory.
 const REFUSALS_MAX: usize = 256;
+/// So many agents may die in one phase of a task before it is given up. The last attempt is made by one such task at a
+/// time, so that others who died with it are not taken for the one who did it.
+const DEATHS_MAX: u32 = 3;
+/// A suspect that has lived this long does not keep the others waiting.
+const SUSPENSE: Duration = Duration::from_secs(60);
 
 /// What the engine is made of.
 pub(crate) struct Parts {
@@ -49,12 +55,14 @@ pub(crate) struct Engine {
     room: Semaphore,
     refusing: Semaphore,
     refused: AtomicU64,
+    /// Held by the one task that may show whether it kills the agent.
+    suspects: Semaphore,
 }
 
 /// What is left of a task's life.
 enum Life {
     Fresh(Accepted),
-    Begun(Entry),
+    Begun(Box<Entry>),
     Ended(TaskOutcome),
 }
 
@@ -77,7 +85,13 @@ impl Engine {
             room: Semaphore::new(ROOM),
             refusing: Semaphore::new(REFUSALS_MAX),
             refused: AtomicU64::new(0),
+            suspects: Semaphore::new(1),
         }
+    }
+
+    /// What the agent has in its books.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.parts.journal
     }
 
     /// Goes on where the journal ends, and takes tasks until the agent ends. What runs then is left as it is: the next
@@ -102,7 +116,7 @@ impl Engine {
             }
         };
         lives.shutdown().await;
-        self.parts.journal.rest().await;
+        self.parts.journal.settle().await;
         ended
     }
 
@@ -128,7 +142,7 @@ impl Engine {
                 Standing::Begun => {
                     tracing::info!(%task, done = entry.done.len(), "going on with a task");
                     let prior = self.board().enter(&ticket);
-                    lives.spawn(Arc::clone(self).live(ticket, prior, Life::Begun(entry)));
+                    lives.spawn(Arc::clone(self).live(ticket, prior, Life::Begun(Box::new(entry))));
                 }
                 Standing::Finished(outcome) | Standing::Superseded(outcome) => {
                     self.board().hang(&ticket);
@@ -212,7 +226,7 @@ impl Engine {
         }
         let end = match life {
             Life::Fresh(accepted) => self.begin(&ticket, accepted).await?,
-            Life::Begun(entry) => End::Outcome(self.go_on(&ticket, entry).await?),
+            Life::Begun(entry) => End::Outcome(self.go_on(&ticket, *entry).await?),
             Life::Ended(outcome) => End::Outcome(outcome),
         };
         self.board().leave(&ticket);
@@ -241,8 +255,13 @@ impl Engine {
         let kind = accepted.work.kind();
         let task = accepted.task;
         accepted.dispatch = ticket.reports.dispatch();
-        match self.parts.journal.begin(&accepted).await? {
+        let boot = self.boot_of(&accepted);
+        match self.parts.journal.begin(&accepted, boot).await? {
             Beginning::Stale(_) => Ok(End::Refused(stale(accepted.fence))),
+            Beginning::Over => {
+                let message = "the control plane has said that the allocation is over";
+                Ok(End::Refused(Refusal::new(FailureReason::StaleFence, message)))
+            }
             Beginning::Conflict(place, lease) => {
                 let outcome = TaskOutcome::Failed {
                     reason: Coded(FailureReason::LeaseConflict),
@@ -255,18 +274,77 @@ impl Engine {
             }
             Beginning::Begun(entry) => {
                 tracing::info!(%task, allocation = %ticket.allocation, %kind, "a task begins");
-                Ok(End::Outcome(self.work(ticket, *entry).await?))
+                Ok(End::Outcome(self.work(ticket, *entry, None).await?))
             }
         }
     }
 
-    /// Goes on with a task of an earlier run of the agent.
-    async fn go_on(&self, ticket: &Ticket, entry: Entry) -> Result<TaskOutcome, Error> {
-        let _room = self.room.acquire().await.ok();
-        self.work(ticket, entry).await
+    /// The boot that a restart is to end. What can't be found out now fails in the first phase.
+    fn boot_of(&self, accepted: &Accepted) -> Option<Uuid> {
+        match &accepted.work {
+            Work::SliceRestart(_) | Work::NodeReboot(_) => {
+                let boot = self.parts.driver.boot_id(accepted.allocation, &accepted.work);
+                boot.ok().flatten()
+            }
+            Work::SliceProvision(_)
+            | Work::SliceRelease(_)
+            | Work::UserProvision(_)
+            | Work::UserDeprovision(_) => None,
+        }
     }
 
-    async fn work(&self, ticket: &Ticket, entry: Entry) -> Result<TaskOutcome, Error> {
+    /// Goes on with a task of an earlier run of the agent, unless too many agents have died of it.
+    async fn go_on(&self, ticket: &Ticket, entry: Entry) -> Result<TaskOutcome, Error> {
+        let deaths = entry.deaths();
+        if deaths >= DEATHS_MAX {
+            return self.give_up(ticket, &entry).await;
+        }
+        let _room = self.room.acquire().await.ok();
+        let turn = match deaths + 1 == DEATHS_MAX {
+            true => tokio::select! {
+                biased;
+                turn = self.suspects.acquire() => turn.ok(),
+                _ = pause(SUSPENSE, &ticket.cancel) => None,
+            },
+            false => None,
+        };
+        self.parts.journal.resume(ticket.task, deaths).await?;
+        self.work(ticket, entry, turn).await
+    }
+
+    /// Ends a task that the agent does not survive. What it left is the next clean-up's.
+    async fn give_up(&self, ticket: &Ticket, entry: &Entry) -> Result<TaskOutcome, Error> {
+        let (task, deaths) = (ticket.task, entry.deaths());
+        let kind = entry.accepted.work.kind();
+        let phase = tasks::phases(kind).iter().copied().find(|phase| !entry.has_done(*phase));
+        tracing::error!(%task, %kind, ?phase, deaths, "a task is given up: agents die of it");
+        let outcome = TaskOutcome::Failed {
+            reason: Coded(FailureReason::AgentDied),
+            phase: phase.map(Coded),
+            message: format!("the agent died {deaths} times in this phase, and has given it up"),
+        };
+        let now = self.parts.clock.now();
+        let span = |phase| Span {
+            phase: Coded(phase),
+            started_at: now,
+            ended_at: now,
+            hard_stopped: false,
+        };
+        let failed = phase.map(span);
+        let ending = Ending { last: None, failed, outcome: outcome.clone() };
+        self.parts.journal.finish(task, ending).await?;
+        for status in [PhaseStatus::Running, PhaseStatus::Failed] {
+            phase.inspect(|phase| ticket.reports.push(*phase, status, now));
+        }
+        Ok(outcome)
+    }
+
+    async fn work(
+        &self,
+        ticket: &Ticket,
+        entry: Entry,
+        turn: Option<SemaphorePermit<'_>>,
+    ) -> Result<TaskOutcome, Error> {
         let tools = Tools {
             journal: &self.parts.journal,
             driver: &*self.parts.driver,
@@ -278,7 +356,7 @@ impl Engine {
         // The reporter runs beside the work, and ends with it: what it has not said goes with the result.
         let outcome = tokio::select! {
             biased;
-            outcome = Box::pin(tasks::execute(&tools, entry)) => outcome?,
+            outcome = Box::pin(tasks::execute(&tools, entry, turn)) => outcome?,
             never = self.report(ticket) => match never {},
         };
         tracing::info!(task = %ticket.task, %kind, outcome = word(&outcome), "a task has ended");

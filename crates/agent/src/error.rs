@@ -91,6 +91,9 @@ pub enum Error {
     /// The fault `crash` struck.
     #[error("the agent crashed, as a fault told it to")]
     Crashed,
+    /// The simulated machine reboots, and its agent went down with it.
+    #[error("the machine reboots: its agent is started again, and goes on when the machine is up")]
+    Rebooting,
 }
 
 impl Error {

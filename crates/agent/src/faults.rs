@@ -24,6 +24,16 @@ codes! {
         NetworkLoss = "network_loss",
         Residue = "residue",
         HardStop = "hard_stop",
+        NoReturn = "no_return",
+        SameBoot = "same_boot",
+    }
+}
+
+codes! {
+    /// Which half of a line is lost.
+    pub enum Direction {
+        Out = "out",
+        In = "in",
     }
 }
 
@@ -51,6 +61,10 @@ pub struct Fault {
     /// How long the network is lost; 30 when it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
+    /// Which half of the line is lost: what the agent says (`out`; it still gets tasks), or what it is answered (`in`;
+    /// everything it says arrives). Both, when it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Coded<Direction>>,
     /// A crash strikes after the phase had its effect and before anybody wrote that down, instead of before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
@@ -67,6 +81,7 @@ impl Fault {
             times: None,
             probability: None,
             seconds: None,
+            direction: None,
             after: false,
         }
     }
@@ -90,6 +105,7 @@ impl Fault {
         let place = match self.fault.0 {
             FaultKind::Residue => phase == Phase::Wiped,
             FaultKind::HardStop => phase == Phase::ShutDown,
+            FaultKind::NoReturn | FaultKind::SameBoot => phase == Phase::Rebooted,
             FaultKind::Fail
             | FaultKind::Hang
             | FaultKind::Crash

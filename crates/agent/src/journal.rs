@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,7 +24,7 @@ use crate::clock::{Clock, Paused, pause};
 use crate::durable;
 use crate::verify::Accepted;
 use record::{Flaw, Record};
-use state::{State, beginning};
+use state::{Objection, State, beginning};
 
 const FILE: &str = "journal";
 const LOCK: &str = "lock";
@@ -101,18 +102,20 @@ impl Journal {
         Ok(Journal { path, clock, compact_bytes, memory, disk: Arc::new(AsyncMutex::new(disk)) })
     }
 
-    /// Begins a task, if the fence lets it; with its leases, if nobody else has them.
+    /// Begins a task, if the fence lets it; with its leases, if nobody else has them. A restart says which boot it is
+    /// to end.
     ///
     /// # Errors
     /// When it can't be written down: then nothing may be done.
-    pub async fn begin(&self, accepted: &Accepted) -> Result<Beginning, Error> {
+    pub async fn begin(&self, accepted: &Accepted, boot: Option<Uuid>) -> Result<Beginning, Error> {
         let (begun, number) = {
             let mut memory = self.memory();
             let considered = match memory.state.consider(accepted) {
                 Ok(considered) => considered,
-                Err(mark) => return Ok(Beginning::Stale(mark)),
+                Err(Objection::Newer(mark)) => return Ok(Beginning::Stale(mark)),
+                Err(Objection::Over) => return Ok(Beginning::Over),
             };
-            let record = beginning(accepted, considered.leases);
+            let record = beginning(accepted, considered.leases, boot);
             let number = self.append(&mut memory, &[record], Care::Synced)?;
             let entry = memory.state.entries.get(&accepted.task).cloned();
             let begun = match (considered.conflict, entry) {
@@ -175,6 +178,53 @@ impl Journal {
         self.note(task, Record::Acknowledged { task }).await
     }
 
+    /// A later agent goes on with a task whose phase was entered by `deaths` others, who died there.
+    ///
+    /// # Errors
+    /// When it can't be written down: then it must not go on.
+    pub async fn resume(&self, task: Uuid, deaths: u32) -> Result<(), Error> {
+        self.write(&[Record::Resumed { task, deaths }], Care::Synced).await
+    }
+
+    /// The agent ends because it was told to: what is under way does not count this as a death.
+    ///
+    /// # Errors
+    /// When it can't be written down.
+    pub async fn rest(&self) -> Result<(), Error> {
+        let open = self.open_entries().into_iter().filter(|entry| entry.outcome().is_none());
+        let rested = |entry: Entry| Record::Rested { task: entry.accepted.task };
+        let records: Vec<Record> = open.map(rested).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.write(&records, Care::Written).await
+    }
+
+    /// The machine is about to be told to reboot, for the `times`th time since `since`.
+    ///
+    /// # Errors
+    /// When it can't be written down: then it must not be told.
+    pub async fn ask_reboot(&self, task: Uuid, times: u32, since: Timestamp) -> Result<(), Error> {
+        self.write(&[Record::RebootAsked { task, times, since }], Care::Synced).await
+    }
+
+    /// An allocation is over and nothing of it is there: its leases are returned, and nothing begins for it any more.
+    /// `false` when a task of it is under way, or it was closed before.
+    ///
+    /// # Errors
+    /// When it can't be written down.
+    pub async fn close(&self, allocation: Uuid) -> Result<bool, Error> {
+        let number = {
+            let mut memory = self.memory();
+            if memory.state.works_for(allocation) || memory.state.closed.contains(&allocation) {
+                return Ok(false);
+            }
+            self.append(&mut memory, &[Record::Closed { allocation }], Care::Synced)?
+        };
+        self.flush(number).await?;
+        Ok(true)
+    }
+
     /// What is known of a task.
     pub fn find(&self, task: Uuid) -> Option<Entry> {
         self.memory().state.entries.get(&task).cloned()
@@ -197,7 +247,7 @@ impl Journal {
     }
 
     /// Waits until nothing is being written any more.
-    pub async fn rest(&self) {
+    pub async fn settle(&self) {
         drop(self.disk.lock().await);
     }
 

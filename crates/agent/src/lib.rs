@@ -15,6 +15,7 @@ mod error;
 pub mod faults;
 mod identity;
 pub mod journal;
+mod leases;
 mod line;
 mod session;
 pub mod tasks;
@@ -38,12 +39,13 @@ pub use drivers::simulated::SimulatedConfig;
 pub use error::Error;
 pub use identity::Identity;
 
-use clock::Dice;
+use clock::{Dice, Paused};
 use crash::Crash;
 use drivers::Driver;
-use drivers::simulated::Simulated;
+use drivers::simulated::{self, Simulated};
 use engine::{Engine, Parts};
 use journal::{COMPACT_BYTES, Journal};
+use leases::Reconciler;
 use line::{Distant, Line};
 use session::Session;
 use verify::Verifier;
@@ -110,11 +112,24 @@ impl fmt::Debug for DriverConfig {
     }
 }
 
-/// Runs an agent until `stop`. Work under way is left as it is, and the next run goes on with it.
+/// Runs an agent until `stop`, through every reboot of its simulated machine. Work under way is left as it is, and the
+/// next run goes on with it.
 ///
 /// # Errors
 /// When the node can't be enrolled, its files can't be used, or a fault made it crash.
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
+    loop {
+        match run_once(config.clone(), stop.clone()).await {
+            Err(Error::Rebooting) => {
+                let directory = config.directory.display();
+                tracing::info!(%directory, "the machine reboots, and its agent with it");
+            }
+            ended => return ended,
+        }
+    }
+}
+
+async fn run_once(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let identity = tokio::select! {
         biased;
         () = stop.cancelled() => return Ok(()),
@@ -125,10 +140,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     run_with(config, identity, gateway, stop).await
 }
 
-/// Runs an agent that has its identity and its way to the gateway.
+/// Runs an agent that has its identity and its way to the gateway, once the machine is up.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`]; and [`Error::Rebooting`] when the machine went down: whoever called this calls it again.
 pub async fn run_with(
     config: Config,
     identity: Identity,
@@ -137,22 +152,31 @@ pub async fn run_with(
 ) -> Result<(), Error> {
     let crash = Crash::new(config.crash);
     let halt = CancellationToken::new();
+    if let DriverConfig::Simulated(_) = &config.driver
+        && simulated::booted(&config.directory, &config.clock, &stop).await? == Paused::Stopped
+    {
+        return Ok(());
+    }
     let agent = Box::pin(assemble(config, identity, gateway, (&crash, &halt))).await?;
+    let engine = Arc::clone(&agent.engine);
     let (inbox, tasks) = mpsc::channel(INBOX);
     let mut loops = JoinSet::new();
-    loops.spawn(Arc::clone(&agent.engine).run(tasks));
+    loops.spawn(Arc::clone(&engine).run(tasks));
     loops.spawn(Arc::clone(&agent).run_heartbeats());
     loops.spawn(Arc::clone(&agent).run_waits(inbox));
     loops.spawn(agent.run_renewals());
     let ended = tokio::select! {
         biased;
-        () = crash.happened() => Err(Error::Crashed),
+        error = crash.happened() => Err(error),
         () = stop.cancelled() => Ok(()),
         Some(ended) = loops.join_next() => outcome(ended),
     };
     // Nothing is tidied up, but nothing of this run goes on behind the next one's back.
     halt.cancel();
     while loops.join_next().await.is_some() {}
+    if ended.is_ok() {
+        engine.journal().rest().await?;
+    }
     ended
 }
 
@@ -167,19 +191,20 @@ async fn assemble(
     (crash, halt): (&Crash, &CancellationToken),
 ) -> Result<Arc<Session>, Error> {
     let Config { directory, driver, clock, heartbeat, journal_bytes, .. } = config;
-    let journal = Journal::open(&directory, clock.clone(), journal_bytes).await?;
+    let journal = Arc::new(Journal::open(&directory, clock.clone(), journal_bytes).await?);
     let line = Arc::new(Line::new(clock.clone()));
     let driver: Arc<dyn Driver> = match driver {
         DriverConfig::Given(driver) => driver,
         DriverConfig::Simulated(machine) => {
-            Arc::new(Simulated::open(&directory, machine, crash.clone(), Arc::clone(&line))?)
+            let (crash, line) = (crash.clone(), Arc::clone(&line));
+            Arc::new(Simulated::open(&directory, machine, clock.clone(), (crash, line))?)
         }
     };
     let verifier = Arc::new(Verifier::new(identity.node_id, identity.verifying_keys()?));
     let gateway: Arc<dyn Gateway> = Arc::new(Distant { gateway, line });
     let dice = Arc::new(Dice::fresh());
     let engine = Engine::new(Parts {
-        journal: Arc::new(journal),
+        journal: Arc::clone(&journal),
         driver: Arc::clone(&driver),
         gateway: Arc::clone(&gateway),
         verifier: Arc::clone(&verifier),
@@ -187,12 +212,14 @@ async fn assemble(
         dice: Arc::clone(&dice),
         halt: halt.clone(),
     });
+    let (books, machine) = (journal, Arc::clone(&driver));
     Ok(Arc::new(Session {
         directory,
         identity: Mutex::new(identity),
         gateway,
         driver,
         engine: Arc::new(engine),
+        reconciler: Reconciler { journal: books, driver: machine, left: Mutex::default() },
         verifier,
         clock,
         dice,

@@ -18,6 +18,7 @@ use crate::clock::{Clock, Dice, Paused, pause};
 use crate::drivers::Driver;
 use crate::engine::Engine;
 use crate::identity::{Identity, Request};
+use crate::leases::Reconciler;
 use crate::verify::Verifier;
 
 /// A clock that is set anew is noticed after this long at the latest.
@@ -30,6 +31,7 @@ pub(crate) struct Session {
     pub(crate) gateway: Arc<dyn Gateway>,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) reconciler: Reconciler,
     pub(crate) verifier: Arc<Verifier>,
     pub(crate) clock: Clock,
     pub(crate) dice: Arc<Dice>,
@@ -48,7 +50,7 @@ impl Session {
         let mut backoff = self.backoff();
         let mut interval = self.heartbeat;
         loop {
-            let delay = match self.step_heartbeat().await {
+            let delay = match self.step_heartbeat().await? {
                 Ok(answered) => {
                     backoff.reset();
                     interval = answered;
@@ -63,7 +65,7 @@ impl Session {
         }
     }
 
-    async fn step_heartbeat(&self) -> Result<Duration, GatewayError> {
+    async fn step_heartbeat(&self) -> Result<Result<Duration, GatewayError>, Error> {
         let machine = self.driver.machine();
         let guests = self.driver.guests().unwrap_or_else(|failure| {
             tracing::error!(?failure, "the machine does not say what runs on it");
@@ -76,16 +78,20 @@ impl Session {
             gpus: machine.gpus,
             images: machine.images,
             guests,
-            leases: Vec::new(),
+            leases: self.reconciler.leases(),
             running: self.engine.running(),
             refused: self.engine.refused(),
         };
-        let answer = self.gateway.heartbeat(&heartbeat).await?;
+        let answer = match self.gateway.heartbeat(&heartbeat).await {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Err(error)),
+        };
         self.accepted();
+        self.reconciler.settle(&answer.over).await?;
         if answer.renew {
             self.renew.notify_one();
         }
-        Ok(Duration::from_secs(answer.next_seconds.max(1).into()))
+        Ok(Ok(Duration::from_secs(answer.next_seconds.max(1).into())))
     }
 
     /// Waits for tasks until the agent ends; one poll is open at any time.

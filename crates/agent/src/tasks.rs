@@ -1,12 +1,14 @@
 //! What each kind of task consists of: its phases in order, and what it has to show in the end.
 
+use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use wire::Coded;
 use wire::node::{CleanupProof, FailureReason, Phase, PhaseStatus, TaskKind, TaskOutcome, Work};
 
 use crate::Error;
 use crate::clock::Clock;
-use crate::drivers::{Driver, Failure, Job};
+use crate::drivers::{Done, Driver, Failure, Job};
 use crate::engine::Reports;
 use crate::journal::{Ending, Entry, Journal, Span};
 
@@ -60,6 +62,10 @@ pub const fn phases(kind: TaskKind) -> &'static [Phase] {
     }
 }
 
+/// So often a machine is told to reboot before the task is given up: a machine that comes back as it was has not
+/// rebooted, and one that is told for ever never serves anybody.
+pub const REBOOTS_MAX: u32 = 3;
+
 /// What an execution needs.
 pub(crate) struct Tools<'a> {
     pub(crate) journal: &'a Journal,
@@ -70,12 +76,18 @@ pub(crate) struct Tools<'a> {
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// Does what is left of a task, and writes down how it ended.
-pub(crate) async fn execute(tools: &Tools<'_>, mut entry: Entry) -> Result<TaskOutcome, Error> {
+/// Does what is left of a task, and writes down how it ended. A task that was suspected to kill the agent gives its turn
+/// back once it has survived a phase.
+pub(crate) async fn execute(
+    tools: &Tools<'_>,
+    mut entry: Entry,
+    mut turn: Option<SemaphorePermit<'_>>,
+) -> Result<TaskOutcome, Error> {
     let job = Job {
         allocation: entry.accepted.allocation,
         work: entry.accepted.work.clone(),
         places: entry.leases.clone(),
+        boot: entry.boot,
     };
     let task = entry.accepted.task;
     let mut last = None;
@@ -85,12 +97,14 @@ pub(crate) async fn execute(tools: &Tools<'_>, mut entry: Entry) -> Result<TaskO
         }
         if let Some(span) = last.take() {
             written(tools, task, span).await?;
+            turn.take();
         }
-        let started_at = tools.clock.now();
+        let started_at = started_at(&entry, phase, tools.clock.now());
         tools.reports.push(phase, PhaseStatus::Running, started_at);
-        let performed = match tools.cancel.is_cancelled() {
-            true => Err(Failure::Stopped),
-            false => tools.driver.perform(&job, phase, tools.cancel).await,
+        let performed = match (tools.cancel.is_cancelled(), phase) {
+            (true, _) => Err(Failure::Stopped),
+            (false, Phase::Rebooted) => reboot(tools, &entry, &job).await?,
+            (false, phase) => tools.driver.perform(&job, phase, tools.cancel).await,
         };
         let span = |hard_stopped| Span {
             phase: Coded(phase),
@@ -115,6 +129,45 @@ pub(crate) async fn execute(tools: &Tools<'_>, mut entry: Entry) -> Result<TaskO
         tools.reports.push(span.phase.0, PhaseStatus::Succeeded, span.ended_at);
     }
     Ok(outcome)
+}
+
+/// When a phase began. A reboot began before the machine went down.
+fn started_at(entry: &Entry, phase: Phase, now: Timestamp) -> Timestamp {
+    match entry.reboots {
+        Some((_, since)) if phase == Phase::Rebooted => since,
+        Some(_) | None => now,
+    }
+}
+
+/// Reboots the machine, as often as it may be told to. Whoever comes back from it is another agent, which finds another
+/// boot than the one that the journal names: that, and nothing else, is the proof.
+async fn reboot(
+    tools: &Tools<'_>,
+    entry: &Entry,
+    job: &Job,
+) -> Result<Result<Done, Failure>, Error> {
+    if has_new_boot(tools.driver, job) == Ok(true) {
+        return Ok(Ok(Done::default()));
+    }
+    let task = entry.accepted.task;
+    let (asked, since) = entry.reboots.unwrap_or((0, tools.clock.now()));
+    if asked >= REBOOTS_MAX {
+        let message = format!("told to reboot {asked} times, the machine is in the same boot");
+        return Ok(Err(Failure::because(FailureReason::RebootFailed, message)));
+    }
+    tools.journal.ask_reboot(task, asked + 1, since).await?;
+    // The control plane is told before the machine goes, or at least was called.
+    tools.reports.said().await;
+    let performed = tools.driver.perform(job, Phase::Rebooted, tools.cancel).await;
+    Ok(performed.and_then(|done| match has_new_boot(tools.driver, job)? {
+        true => Ok(done),
+        false => Err(Failure::because(FailureReason::RebootFailed, "the machine did not go down")),
+    }))
+}
+
+fn has_new_boot(driver: &dyn Driver, job: &Job) -> Result<bool, Failure> {
+    let now = driver.boot_id(job.allocation, &job.work)?;
+    Ok(job.boot.is_some() && now.is_some() && now != job.boot)
 }
 
 /// A phase counts as done once it is on disk, and only then is anybody told.
@@ -163,9 +216,25 @@ fn success(driver: &dyn Driver, job: &Job, entry: &Entry) -> TaskOutcome {
         Work::SliceRelease(_) | Work::UserDeprovision(_) => {
             TaskOutcome::Cleaned { proof: proof(entry) }
         }
-        Work::SliceRestart(_) | Work::NodeReboot(_) => {
-            let boot_id = driver.machine().boot_id;
-            TaskOutcome::Restarted { boot_id_before: boot_id, boot_id }
+        Work::SliceRestart(_) | Work::NodeReboot(_) => restarted(driver, job),
+    }
+}
+
+/// A restart is proven by another boot than the one it was to end, at its end.
+fn restarted(driver: &dyn Driver, job: &Job) -> TaskOutcome {
+    let boot_id = driver.boot_id(job.allocation, &job.work).ok().flatten();
+    match (job.boot, boot_id) {
+        (Some(boot_id_before), Some(boot_id)) if boot_id != boot_id_before => {
+            TaskOutcome::Restarted { boot_id_before, boot_id }
+        }
+        (before, now) => {
+            let reason = if now.is_none() {
+                FailureReason::GuestMissing
+            } else {
+                FailureReason::RebootFailed
+            };
+            let message = format!("it began in boot {before:?}, and ended in boot {now:?}");
+            TaskOutcome::Failed { reason: Coded(reason), phase: None, message }
         }
     }
 }

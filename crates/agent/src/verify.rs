@@ -13,6 +13,9 @@ use wire::seal::{Purpose, VerifyingKey};
 /// How far the node's clock and the control plane's may be apart.
 pub const LEEWAY: Duration = Duration::from_secs(60);
 
+/// No order is longer than this: the journal keeps each of them whole.
+pub const ENVELOPE_BYTES_MAX: usize = 256 << 10;
+
 /// A task that is what it says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -115,6 +118,11 @@ impl Verifier {
     /// # Errors
     /// A [`Refusal`].
     pub fn verify(&self, signed: &SignedTask, now: Timestamp) -> Result<Accepted, Refusal> {
+        let bytes = signed.envelope.len();
+        if bytes > ENVELOPE_BYTES_MAX {
+            let message = format!("it has {bytes} bytes, and may have {ENVELOPE_BYTES_MAX}");
+            return Err(Refusal::new(FailureReason::Malformed, message));
+        }
         self.signature(signed)?;
         let envelope = parse(&signed.envelope)?;
         if (envelope.task_id, envelope.dispatch) != (signed.task_id, signed.dispatch) {

@@ -84,6 +84,7 @@ codes! {
         MountsNotReady = "mounts_not_ready",
         RuntimesNotReady = "runtimes_not_ready",
         Interrupted = "interrupted",
+        AgentDied = "agent_died",
         DriverFailed = "driver_failed",
         BadSignature = "bad_signature",
         OtherNode = "other_node",
@@ -120,6 +121,7 @@ impl FailureReason {
             | FailureReason::MountsNotReady
             | FailureReason::RuntimesNotReady
             | FailureReason::Interrupted
+            | FailureReason::AgentDied
             | FailureReason::DriverFailed => false,
         }
     }

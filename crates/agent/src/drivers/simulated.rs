@@ -1,6 +1,9 @@
 //! A driver for a machine that does not exist: realistic phases and durations, checks that are really made, and the
 //! faults it is told to have. What it builds lies on disk, and outlives the process.
 
+mod hand;
+mod restart;
+mod trouble;
 mod world;
 
 use std::io;
@@ -13,18 +16,20 @@ use lifecycle::Code as _;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::Coded;
-use wire::node::{Access, FailureReason, Gpu, Guest, Phase, Provision, TaskKind, Work};
+use wire::node::{Access, FailureReason, Gpu, Guest, Phase, Provision, Work};
 
 use super::{Done, Driver, Failure, Job, Machine};
 use crate::Error;
-use crate::clock::{Paused, foretold, pause};
+use crate::clock::{Clock, Paused, foretold, new_id, pause};
 use crate::crash::Crash;
-use crate::faults::{Fault, FaultKind, Faults};
+use crate::faults::{FaultKind, Faults};
 use crate::journal::Place;
 use crate::line::Line;
+pub use hand::{Wiped, power_on, wipe};
+pub(crate) use restart::booted;
+use trouble::{Trouble, cleans, usual_seconds};
 use world::{GuestFile, World};
 
-const SLOW_FACTOR: f64 = 10.0;
 const NETWORK_LOSS_SECONDS: u32 = 30;
 
 /// What the simulated machine is like.
@@ -72,6 +77,7 @@ pub(crate) struct Simulated {
     config: SimulatedConfig,
     boot_id: Uuid,
     world: World,
+    clock: Clock,
     faults: Faults,
     crash: Crash,
     line: Arc<Line>,
@@ -82,13 +88,13 @@ impl Simulated {
     pub(crate) fn open(
         directory: &Path,
         config: SimulatedConfig,
-        crash: Crash,
-        line: Arc<Line>,
+        clock: Clock,
+        (crash, line): (Crash, Arc<Line>),
     ) -> Result<Simulated, Error> {
         let world = World::open(directory).map_err(Error::file(directory))?;
         let boot_id = world.boot_id().map_err(Error::file(directory))?;
         let faults = Faults::new(directory, config.seed);
-        Ok(Simulated { config, boot_id, world, faults, crash, line })
+        Ok(Simulated { config, boot_id, world, clock, faults, crash, line })
     }
 
     async fn phase(
@@ -109,7 +115,8 @@ impl Simulated {
                 FaultKind::Crash if !fault.after => self.crash.strike().await,
                 FaultKind::NetworkLoss => {
                     let seconds = fault.seconds.unwrap_or(NETWORK_LOSS_SECONDS);
-                    self.line.cut(Duration::from_secs(seconds.into()));
+                    let direction = fault.direction.map(|direction| direction.0);
+                    self.line.cut(Duration::from_secs(seconds.into()), direction);
                 }
                 FaultKind::Hang => {
                     stop.cancelled().await;
@@ -119,15 +126,21 @@ impl Simulated {
                 | FaultKind::Fail
                 | FaultKind::Slow
                 | FaultKind::Residue
-                | FaultKind::HardStop => {}
+                | FaultKind::HardStop
+                | FaultKind::NoReturn
+                | FaultKind::SameBoot => {}
             }
         }
         let duration = self.duration(job, phase)?.mul_f64(trouble.factor);
-        if pause(duration, stop).await == Paused::Stopped {
+        // A machine goes down at once: what takes time is to come back.
+        if phase != Phase::Rebooted && pause(duration, stop).await == Paused::Stopped {
             return Err(Failure::Stopped);
         }
         if let Some(reason) = trouble.reason {
             return Err(Failure::because(reason, format!("a fault made {phase} fail")));
+        }
+        if phase == Phase::Rebooted {
+            self.go_down(job, duration, &trouble).await?;
         }
         let done = self.effect(job, phase, &trouble)?;
         if trouble.crash_after {
@@ -168,8 +181,8 @@ impl Simulated {
                 Done::default()
             }
             Work::SliceRestart(_) | Work::NodeReboot(_) => {
-                let message = "this machine can't be restarted yet";
-                return Err(Failure::because(FailureReason::DriverFailed, message));
+                self.restart(job, phase, guest)?;
+                Done::default()
             }
             Work::SliceRelease(_) => self.clear(job, phase, guest, trouble)?,
             Work::UserDeprovision(_) => {
@@ -205,6 +218,9 @@ impl Simulated {
                 slots: provision.slots.iter().map(|slot| slot.index).collect(),
                 image: provision.image.clone(),
                 stage: Vec::new(),
+                ssh_keys: provision.ssh_keys.clone(),
+                boot_id: Uuid::nil(),
+                restart: None,
             },
             None => {
                 let message = format!("what was built before {phase} is gone");
@@ -219,6 +235,9 @@ impl Simulated {
             for place in &job.places {
                 self.world.soil(*place, job.allocation).map_err(broken)?;
             }
+        }
+        if phase == Phase::VmStarted {
+            guest.boot_id = new_id().map_err(broken)?;
         }
         guest.stage.push(Coded(phase));
         self.world.note(job.allocation, phase).map_err(broken)?;
@@ -352,6 +371,17 @@ impl Driver for Simulated {
         }
     }
 
+    fn boot_id(&self, allocation: Uuid, work: &Work) -> Result<Option<Uuid>, Failure> {
+        let guest = self.world.guest(allocation).map_err(broken)?;
+        let guest = guest.filter(GuestFile::has_started);
+        Ok(guest.map(|guest| match work {
+            Work::UserProvision(_) | Work::UserDeprovision(_) | Work::NodeReboot(_) => self.boot_id,
+            Work::SliceProvision(_) | Work::SliceRestart(_) | Work::SliceRelease(_) => {
+                guest.boot_id
+            }
+        }))
+    }
+
     fn guests(&self) -> Result<Vec<Guest>, Failure> {
         let guest =
             |guest: GuestFile| Guest { allocation_id: guest.allocation, slots: guest.slots };
@@ -368,68 +398,6 @@ impl Driver for Simulated {
             port: slot.map_or(22, |index| 2200 + index % 1000),
             user: "berth".to_owned(),
         }
-    }
-}
-
-/// What the faults of one phase come to.
-#[derive(Debug)]
-struct Trouble {
-    factor: f64,
-    reason: Option<FailureReason>,
-    residue: bool,
-    hard_stop: bool,
-    crash_after: bool,
-}
-
-impl Default for Trouble {
-    fn default() -> Trouble {
-        Trouble { factor: 1.0, reason: None, residue: false, hard_stop: false, crash_after: false }
-    }
-}
-
-impl Trouble {
-    fn add(&mut self, fault: &Fault, phase: Phase) {
-        match fault.fault.0 {
-            FaultKind::Fail => self.reason = Some(fault.reason_in(phase)),
-            FaultKind::Slow => self.factor *= SLOW_FACTOR,
-            FaultKind::Residue => self.residue = true,
-            FaultKind::HardStop => self.hard_stop = true,
-            FaultKind::Crash => self.crash_after |= fault.after,
-            FaultKind::Hang | FaultKind::NetworkLoss => {}
-        }
-    }
-}
-
-const fn cleans(kind: TaskKind) -> bool {
-    match kind {
-        TaskKind::SliceProvision
-        | TaskKind::UserProvision
-        | TaskKind::SliceRestart
-        | TaskKind::NodeReboot => false,
-        TaskKind::SliceRelease | TaskKind::UserDeprovision => true,
-    }
-}
-
-const fn usual_seconds(kind: TaskKind, phase: Phase) -> u64 {
-    match phase {
-        Phase::ImagePrepared => 90,
-        Phase::SeedGenerated | Phase::KeysInstalled | Phase::Undefined | Phase::LeasesReleased => 1,
-        Phase::DomainDefined | Phase::UserCreated | Phase::AccessRevoked | Phase::Destroyed => 2,
-        Phase::VmStarted => 12,
-        Phase::SshReachable => match kind {
-            // A machine that runs already answers at once.
-            TaskKind::UserProvision => 2,
-            TaskKind::SliceProvision
-            | TaskKind::SliceRestart
-            | TaskKind::SliceRelease
-            | TaskKind::UserDeprovision
-            | TaskKind::NodeReboot => 60,
-        },
-        Phase::DriverProbe => 15,
-        Phase::ShutDown => 10,
-        Phase::Wiped => 30,
-        Phase::Acknowledged | Phase::MountsReconciled | Phase::RuntimesReconciled => 1,
-        Phase::Rebooted => 180,
     }
 }
 

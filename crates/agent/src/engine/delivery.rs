@@ -37,7 +37,9 @@ impl Engine {
                 if batch.phases.is_empty() {
                     break;
                 }
-                match self.parts.gateway.phases(ticket.task, &batch).await {
+                let answer = self.parts.gateway.phases(ticket.task, &batch).await;
+                ticket.reports.tried(&batch);
+                match answer {
                     Ok(_) => {
                         backoff.reset();
                         ticket.reports.arrived(&batch);

@@ -55,6 +55,8 @@ impl Ticket {
 pub(crate) struct Reports {
     told: Mutex<Told>,
     news: Notify,
+    /// Notified whenever somebody has tried to tell.
+    tried: Notify,
 }
 
 #[derive(Debug)]
@@ -63,12 +65,14 @@ struct Told {
     reports: Vec<PhaseReport>,
     /// So many of them have arrived.
     arrived: usize,
+    /// So many of them were told at least once, heard or not.
+    tried: usize,
 }
 
 impl Reports {
     fn new(dispatch: i64, reports: Vec<PhaseReport>) -> Reports {
-        let told = Mutex::new(Told { dispatch, reports, arrived: 0 });
-        Reports { told, news: Notify::new() }
+        let told = Mutex::new(Told { dispatch, reports, arrived: 0, tried: 0 });
+        Reports { told, news: Notify::new(), tried: Notify::new() }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -113,6 +117,29 @@ impl Reports {
         let last = batch.phases.last().map_or(0, |report| report.seq);
         if told.dispatch == batch.dispatch {
             told.arrived = told.arrived.max(usize::try_from(last).unwrap_or(0));
+        }
+    }
+
+    /// Somebody has tried to tell a batch.
+    pub(crate) fn tried(&self, batch: &PhaseBatch) {
+        {
+            let mut told = self.told();
+            let last = batch.phases.last().map_or(0, |report| report.seq);
+            told.tried = told.tried.max(usize::try_from(last).unwrap_or(0));
+        }
+        self.tried.notify_waiters();
+    }
+
+    /// Returns once an attempt was made to tell everything there is to say now.
+    pub(crate) async fn said(&self) {
+        let all = self.told().reports.len();
+        loop {
+            // Listening before looking, so that an attempt in between is not missed.
+            let tried = self.tried.notified();
+            if self.told().tried >= all {
+                return;
+            }
+            tried.await;
         }
     }
 

@@ -64,6 +64,36 @@ pub(crate) enum Record {
         leases: Vec<Place>,
         /// All of it, as it was signed.
         envelope: String,
+        /// For a restart: the boot that it is to end, of the guest or of the machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot: Option<Uuid>,
+    },
+    /// The agent of a later run goes on with a task.
+    Resumed {
+        /// The task.
+        task: Uuid,
+        /// So many agents have died in the phase it is in.
+        deaths: u32,
+    },
+    /// The agent was stopped by an operator while the task was under way: that is no death.
+    Rested {
+        /// The task.
+        task: Uuid,
+    },
+    /// The machine is told to reboot.
+    RebootAsked {
+        /// The task.
+        task: Uuid,
+        /// How often, with this one.
+        times: u32,
+        /// When it was told first.
+        since: Timestamp,
+    },
+    /// The control plane said that an allocation is over, and nothing of it was there: its leases are returned, and
+    /// nothing begins for it any more.
+    Closed {
+        /// The allocation.
+        allocation: Uuid,
     },
     /// A phase is done, and is not done again.
     PhaseDone {

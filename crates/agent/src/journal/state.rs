@@ -1,7 +1,7 @@
 //! What follows from the journal: how every task stands, the newest work of every allocation, who has which slot.
 //! A pure fold over records; nothing here touches a disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -39,12 +39,25 @@ pub struct Entry {
     pub standing: Standing,
     /// Whether the control plane knows.
     pub acknowledged: bool,
+    /// For a restart: the boot that it is to end.
+    pub boot: Option<Uuid>,
+    /// How often the machine was told to reboot, and since when.
+    pub reboots: Option<(u32, Timestamp)>,
+    /// So many agents are known to have died in the phase that is not done.
+    died: u32,
+    /// Whether an agent has entered that phase and was not heard of since.
+    entered: bool,
 }
 
 impl Entry {
     /// Whether a phase is done.
     pub fn has_done(&self, phase: Phase) -> bool {
         self.done.iter().any(|span| span.phase.0 == phase)
+    }
+
+    /// How many agents have died in the phase that is not done, if none is at work on it.
+    pub fn deaths(&self) -> u32 {
+        self.died + u32::from(self.entered)
     }
 
     /// How it ended, if it has.
@@ -78,6 +91,8 @@ pub enum Beginning {
     Conflict(Place, Lease),
     /// It has not begun: newer work was begun before, or this very task.
     Stale(Mark),
+    /// It has not begun: the control plane has said that its allocation is over.
+    Over,
 }
 
 /// The fold.
@@ -86,19 +101,41 @@ pub(crate) struct State {
     pub(crate) entries: BTreeMap<Uuid, Entry>,
     pub(crate) marks: HashMap<Uuid, Mark>,
     pub(crate) leases: BTreeMap<Place, Lease>,
+    /// The allocations that are over, by the control plane's word. For ever, like marks: nothing may begin for them.
+    pub(crate) closed: BTreeSet<Uuid>,
 }
 
 impl State {
     /// What one more record changes; why it can't be, otherwise.
     pub(crate) fn apply(&mut self, record: Record) -> Result<(), String> {
         match record {
-            Record::Began { dispatch, leases, envelope, .. } => {
+            Record::Began { dispatch, leases, envelope, boot, .. } => {
                 let mut accepted = Accepted::read(&envelope)
                     .map_err(|refusal| format!("its envelope: {}", refusal.message))?;
                 accepted.dispatch = dispatch;
-                self.began(accepted, leases);
+                self.began(accepted, leases, boot);
             }
-            Record::PhaseDone { task, span } => self.entry(task)?.done.push(span),
+            Record::PhaseDone { task, span } => {
+                let entry = self.entry(task)?;
+                entry.done.push(span);
+                (entry.died, entry.entered) = (0, true);
+            }
+            Record::Resumed { task, deaths } => {
+                let entry = self.entry(task)?;
+                (entry.died, entry.entered) = (deaths, true);
+            }
+            Record::Rested { task } => self.entry(task)?.entered = false,
+            Record::RebootAsked { task, times, since } => {
+                let entry = self.entry(task)?;
+                entry.reboots = Some((times, since));
+                // The end that follows is the one that was asked for.
+                entry.entered = false;
+            }
+            Record::Closed { allocation } => {
+                self.closed.insert(allocation);
+                self.marks.remove(&allocation);
+                self.leases.retain(|_, lease| lease.allocation != allocation);
+            }
             Record::Redispatched { task, dispatch } => self.redispatched(task, dispatch)?,
             Record::Finished { task, outcome, failed } => {
                 let entry = self.entry(task)?;
@@ -126,7 +163,7 @@ impl State {
         self.entries.get_mut(&task).ok_or_else(|| format!("task {task} was never begun"))
     }
 
-    fn began(&mut self, accepted: Accepted, leases: Vec<Place>) {
+    fn began(&mut self, accepted: Accepted, leases: Vec<Place>, boot: Option<Uuid>) {
         let Accepted { task, dispatch, fence, allocation, operation, .. } = accepted;
         let mark = self.marks.entry(allocation).or_insert(Mark { fence, dispatch, task });
         if mark.fence <= fence {
@@ -142,6 +179,10 @@ impl State {
             failed: None,
             standing: Standing::Begun,
             acknowledged: false,
+            boot,
+            reboots: None,
+            died: 0,
+            entered: true,
         };
         self.entries.insert(task, entry);
     }
@@ -171,11 +212,14 @@ impl State {
     }
 
     /// What beginning a task would write down, unless the fence is against it.
-    pub(crate) fn consider(&self, accepted: &Accepted) -> Result<Consideration, Mark> {
+    pub(crate) fn consider(&self, accepted: &Accepted) -> Result<Consideration, Objection> {
+        if self.closed.contains(&accepted.allocation) {
+            return Err(Objection::Over);
+        }
         if let Some(mark) = self.marks.get(&accepted.allocation)
             && (accepted.fence < mark.fence || accepted.task == mark.task)
         {
-            return Err(*mark);
+            return Err(Objection::Newer(*mark));
         }
         let wanted = places(&accepted.work);
         let conflict = |place: &Place| self.holder(*place, accepted.allocation);
@@ -225,8 +269,26 @@ impl State {
         );
         let leases = self.leases.iter();
         records.extend(leases.map(|(place, lease)| Record::Lease { place: *place, lease: *lease }));
+        // Last: a task of it that is still remembered would mark it anew.
+        records.extend(self.closed.iter().map(|id| Record::Closed { allocation: *id }));
         records
     }
+
+    /// Whether a task of the allocation has begun and not ended.
+    pub(crate) fn works_for(&self, allocation: Uuid) -> bool {
+        let mut entries = self.entries.values();
+        entries.any(|entry| {
+            entry.accepted.allocation == allocation && entry.standing == Standing::Begun
+        })
+    }
+}
+
+/// Why work can't begin.
+pub(crate) enum Objection {
+    /// Newer work was begun before.
+    Newer(Mark),
+    /// Its allocation is over.
+    Over,
 }
 
 /// What beginning would write down.
@@ -236,7 +298,7 @@ pub(crate) struct Consideration {
 }
 
 /// The record with which a task begins.
-pub(crate) fn beginning(accepted: &Accepted, leases: Vec<Place>) -> Record {
+pub(crate) fn beginning(accepted: &Accepted, leases: Vec<Place>, boot: Option<Uuid>) -> Record {
     Record::Began {
         task: accepted.task,
         dispatch: accepted.dispatch,
@@ -246,6 +308,7 @@ pub(crate) fn beginning(accepted: &Accepted, leases: Vec<Place>) -> Record {
         kind: Coded(accepted.work.kind()),
         leases,
         envelope: accepted.envelope.clone(),
+        boot,
     }
 }
 
@@ -271,8 +334,16 @@ fn retell(entry: &Entry) -> Vec<Record> {
         Standing::Begun => entry.leases.clone(),
         Standing::Finished(_) | Standing::Superseded(_) => Vec::new(),
     };
-    let mut records = vec![beginning(&entry.accepted, leases)];
+    let mut records = vec![beginning(&entry.accepted, leases, entry.boot)];
     records.extend(entry.done.iter().map(|span| Record::PhaseDone { task, span: *span }));
+    let asked = entry.reboots.map(|(times, since)| Record::RebootAsked { task, times, since });
+    records.extend(asked);
+    if entry.standing == Standing::Begun {
+        records.push(Record::Resumed { task, deaths: entry.died });
+        if !entry.entered {
+            records.push(Record::Rested { task });
+        }
+    }
     let failed = entry.failed;
     match &entry.standing {
         Standing::Begun => {}

@@ -83,6 +83,8 @@ pub(crate) struct FakeGateway {
     calls_left: Mutex<Option<u32>>,
     pub(crate) killed: Notify,
     held: Notify,
+    /// The allocations that are over.
+    over: Mutex<Vec<Uuid>>,
 }
 
 impl FakeGateway {
@@ -97,6 +99,7 @@ impl FakeGateway {
             calls_left: Mutex::default(),
             killed: Notify::new(),
             held: Notify::new(),
+            over: Mutex::default(),
         })
     }
 
@@ -127,6 +130,19 @@ impl FakeGateway {
 
     pub(crate) fn offer_certificate(&self, certificate: Certificate) {
         *self.certificate.lock().expect("nobody panicked with it") = Some(certificate);
+    }
+
+    /// From now on it says, of what a heartbeat names, that this is over.
+    pub(crate) fn end(&self, allocation: Uuid) {
+        self.over.lock().expect("nobody panicked with it").push(allocation);
+    }
+
+    fn over(&self, heartbeat: &Heartbeat) -> Vec<Uuid> {
+        let leases = heartbeat.leases.iter().map(|lease| lease.allocation_id);
+        let guests = heartbeat.guests.iter().map(|guest| guest.allocation_id);
+        let named: Vec<Uuid> = leases.chain(guests).collect();
+        let over = self.over.lock().expect("nobody panicked with it");
+        over.iter().copied().filter(|over| named.contains(over)).collect()
     }
 
     pub(crate) fn ask_renewal(&self) {
@@ -204,7 +220,7 @@ impl Gateway for FakeGateway {
                 next_seconds: 10,
                 renew,
                 status: "ready".to_owned(),
-                over: Vec::new(),
+                over: self.over(heartbeat),
             })
         })
     }

@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use wire::node::{Cleanup, Envelope, PROTOCOL, Phase, Provision, SignedTask, SlotRef, Work};
+use wire::node::{
+    Cleanup, Envelope, PROTOCOL, Phase, Provision, Restart, SignedTask, SlotRef, Work,
+};
 use wire::seal::{Purpose, SigningKey};
 
 use crate::gateway::FakeGateway;
@@ -91,6 +93,14 @@ pub(crate) fn release(indexes: &[i16]) -> Work {
     Work::SliceRelease(Cleanup { slots: slots(indexes) })
 }
 
+pub(crate) fn restart(indexes: &[i16]) -> Work {
+    Work::SliceRestart(Restart { slots: slots(indexes) })
+}
+
+pub(crate) fn reboot() -> Work {
+    Work::NodeReboot(Restart { slots: Vec::new() })
+}
+
 pub(crate) fn user() -> Work {
     Work::UserProvision(parameters(&[]))
 }
@@ -156,6 +166,26 @@ impl House {
         Running { set, stop }
     }
 
+    /// Starts an agent that is started again whenever it crashes, or its machine reboots.
+    pub(crate) fn start_supervised(&self) -> Running {
+        let stop = CancellationToken::new();
+        let mut set = JoinSet::new();
+        let (config, identity) = (self.config(), self.identity.clone());
+        let (gateway, stopped) = (Arc::clone(&self.gateway), stop.clone());
+        set.spawn(async move {
+            loop {
+                let gateway = Arc::clone(&gateway) as Arc<dyn agent::Gateway>;
+                let run =
+                    agent::run_with(config.clone(), identity.clone(), gateway, stopped.clone());
+                match run.await {
+                    Err(Error::Crashed | Error::Rebooting) => {}
+                    ended => return ended,
+                }
+            }
+        });
+        Running { set, stop }
+    }
+
     pub(crate) fn envelope(&self, order: &Order) -> Envelope {
         let now = self.clock.now();
         Envelope {
@@ -203,6 +233,12 @@ impl House {
         all.into_iter().filter(|(of, _)| *of == allocation).map(|(_, phase)| phase).collect()
     }
 
+    /// The file of an allocation's guest.
+    pub(crate) fn guest(&self, allocation: Uuid) -> serde_json::Value {
+        let path = self.path().join(format!("world/guests/{allocation}.json"));
+        serde_json::from_slice(&std::fs::read(path).expect("there is one")).expect("it is JSON")
+    }
+
     pub(crate) fn guests(&self) -> usize {
         std::fs::read_dir(self.path().join("world/guests")).expect("a world").count()
     }
@@ -232,6 +268,18 @@ impl Running {
     pub(crate) async fn crashed(self) {
         let ended = self.ended().await;
         assert!(matches!(ended, Err(Error::Crashed)), "{ended:?}");
+    }
+
+    /// Waits until it went down with its machine.
+    pub(crate) async fn went_down(self) {
+        let ended = self.ended().await;
+        assert!(matches!(ended, Err(Error::Rebooting)), "{ended:?}");
+    }
+
+    /// Waits until it has fallen, in whichever way.
+    pub(crate) async fn fell(self) {
+        let ended = self.ended().await;
+        assert!(matches!(ended, Err(Error::Crashed | Error::Rebooting)), "{ended:?}");
     }
 
     /// Stops it as an operator does.

@@ -22,7 +22,7 @@ async fn open(house: &House, bytes: u64) -> Result<Journal, Error> {
 }
 
 async fn begin(journal: &Journal, house: &House, order: &Order) -> Beginning {
-    journal.begin(&accepted(house, order)).await.expect("it can be written")
+    journal.begin(&accepted(house, order), None).await.expect("it can be written")
 }
 
 async fn finish(journal: &Journal, task: Uuid, outcome: TaskOutcome) {
@@ -223,4 +223,51 @@ async fn an_agent_with_a_tiny_journal_does_its_work_all_the_same() {
     assert!(!succeeded(&house.gateway.outcome(older.task).await));
     assert_eq!(house.guests(), 0);
     agent.stopped().await;
+}
+
+/// A line as an agent wrote it before restarts were known.
+#[tokio::test(start_paused = true)]
+async fn a_beginning_without_a_boot_is_still_read() {
+    let house = House::new();
+    let order = Order::new(id(), 1, provision(&[0]));
+    let record = serde_json::json!({
+        "record": "began", "task": order.task, "dispatch": 1, "allocation": order.allocation,
+        "operation": order.operation, "fence": 1, "kind": "slice.vm_provision",
+        "leases": [{"slot": 0}], "envelope": house.sign(&order).envelope,
+    });
+    let json = record.to_string();
+    let sum = &wire::seal::sha256_hex(json.as_bytes())[..16];
+    std::fs::write(house.path().join("journal"), format!("{sum} {json}\n")).expect("written");
+    let journal = open(&house, COMPACT_BYTES).await.expect("it opens");
+    let entry = journal.find(order.task).expect("it was begun");
+    assert_eq!((entry.boot, entry.deaths()), (None, 1));
+    drop(journal);
+    let agent = house.start();
+    assert!(succeeded(&house.gateway.outcome(order.task).await));
+    agent.stopped().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_boot_a_restart_began_in_and_its_deaths_outlive_a_rewritten_journal() {
+    let house = House::new();
+    let journal = open(&house, 1).await.expect("it opens");
+    let order = Order::new(id(), 1, crate::house::reboot());
+    let (boot, since) = (Some(id()), house.clock.now());
+    let begun = journal.begin(&accepted(&house, &order), boot).await.expect("it is written");
+    assert!(matches!(begun, Beginning::Begun(_)));
+    journal.ask_reboot(order.task, 2, since).await.expect("it is written");
+    for (deaths, rests) in [(1, false), (2, true)] {
+        journal.resume(order.task, deaths).await.expect("it is written");
+        if rests {
+            journal.rest().await.expect("it is written");
+        }
+        let known = journal.find(order.task).expect("it was begun");
+        assert_eq!((known.boot, known.reboots), (boot, Some((2, since))));
+        assert_eq!(known.deaths(), 2);
+    }
+    drop(journal);
+    let journal = open(&house, 1).await.expect("it opens");
+    let known = journal.find(order.task).expect("it was begun");
+    assert_eq!((known.boot, known.reboots, known.deaths()), (boot, Some((2, since)), 2));
+    assert!(!journal.close(order.allocation).await.expect("it is asked"), "it is under way");
 }

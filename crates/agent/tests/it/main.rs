@@ -7,13 +7,17 @@
 )]
 
 mod crashes;
+mod cuts;
 mod fences;
 mod gateway;
 mod house;
 mod journal;
 mod outcomes;
+mod poisoned;
 mod process;
 mod random;
+mod reconciler;
+mod restarts;
 mod session;
 mod stubborn;
 mod tls;

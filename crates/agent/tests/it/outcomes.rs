@@ -8,7 +8,7 @@ use lifecycle::Code as _;
 use wire::Coded;
 use wire::node::{CleanupProof, FailureReason, Phase, PhaseStatus, TaskKind, TaskOutcome, Work};
 
-use crate::crashes::succeeded;
+use crate::crashes::{prepared, succeeded};
 use crate::fences::reason;
 use crate::gateway::Log;
 use crate::house::{House, Order, farewell, id, parameters, provision, release, user};
@@ -135,17 +135,12 @@ async fn a_clean_up_of_an_allocation_nobody_heard_of_is_a_complete_proof() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_phase_fails_the_task_with_its_reason_and_leaves_what_was_built() {
-    for (kind, work) in [
-        (TaskKind::SliceProvision, provision(&[0])),
-        (TaskKind::UserProvision, user()),
-        (TaskKind::SliceRelease, release(&[0])),
-        (TaskKind::UserDeprovision, farewell()),
-    ] {
+    for kind in TaskKind::ALL.iter().copied() {
         for phase in agent::tasks::phases(kind) {
             let house = House::new();
+            let (_, order) = prepared(&house, kind).await;
             house.faults(&[Fault::new(FaultKind::Fail).at(*phase).of(kind).times(1)]);
-            let agent = house.start();
-            let order = Order::new(id(), 1, work.clone());
+            let agent = house.start_supervised();
             let outcome = done(&house, &order).await;
             assert_eq!(reason(&outcome), Some(expected(*phase)), "{kind} {phase}");
             let TaskOutcome::Failed { phase: failed, .. } = outcome else { panic!("it failed") };
@@ -155,13 +150,13 @@ async fn a_failing_phase_fails_the_task_with_its_reason_and_leaves_what_was_buil
             assert_eq!((last.phase.0, last.status.0), (*phase, PhaseStatus::Failed));
             let clean = match kind {
                 TaskKind::SliceProvision | TaskKind::SliceRestart | TaskKind::SliceRelease => {
-                    release(&[0])
+                    release(&[0, 1])
                 }
                 TaskKind::UserProvision | TaskKind::NodeReboot | TaskKind::UserDeprovision => {
                     farewell()
                 }
             };
-            let order = Order::new(order.allocation, 2, clean);
+            let order = Order::new(order.allocation, 3, clean);
             assert!(proof(&done(&house, &order).await).is_complete(), "{kind} {phase}");
             assert_eq!((house.guests(), house.residue()), (0, 0), "{kind} {phase}");
             assert_eq!(agent::faults::read(house.path()).expect("a list")[0].times, Some(0));
@@ -177,6 +172,9 @@ fn expected(phase: Phase) -> FailureReason {
         "ssh_reachable" => FailureReason::SshNotReady,
         "driver_probe" => FailureReason::GuestNotReady,
         "wiped" => FailureReason::CleanupIncomplete,
+        "rebooted" => FailureReason::RebootFailed,
+        "mounts_reconciled" => FailureReason::MountsNotReady,
+        "runtimes_reconciled" => FailureReason::RuntimesNotReady,
         _ => FailureReason::DriverFailed,
     }
 }

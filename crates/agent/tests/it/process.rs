@@ -5,10 +5,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use agent::faults::{Fault, FaultKind};
 use tokio::task::JoinSet;
-use wire::node::{Phase, TaskKind};
+use wire::node::{Phase, TaskKind, TaskOutcome};
 
 use crate::crashes::succeeded;
-use crate::house::{House, IMAGE, IMAGE_SHA256, Order, id, provision};
+use crate::house::{House, IMAGE, IMAGE_SHA256, Order, id, provision, reboot, user};
 use crate::tls::{Server, listen, token};
 
 fn start(house: &House, join: &str) -> Child {
@@ -53,4 +53,26 @@ async fn a_killed_process_goes_on_where_it_was_and_a_stopped_one_ends_well() {
     let status = ended(child).await;
     assert!(status.success(), "{status}");
     assert_eq!(server.results.borrow().len(), 1);
+}
+
+#[tokio::test]
+async fn a_process_goes_through_the_reboot_of_its_machine() {
+    let mut house = House::new();
+    house.clock = agent::Clock::system();
+    let server = Server::new(house.identity.task_keys[0].clone());
+    let mut set = JoinSet::new();
+    let address = listen(&server, &mut set).await;
+    let come = Order::new(id(), 1, user());
+    server.hand_out(&house.sign(&come));
+    let child = start(&house, &token(&server, address, house.identity.node_id));
+    let mut results = server.results.subscribe();
+    let first = results.wait_for(|results| !results.is_empty()).await.expect("it lives").clone();
+    assert!(succeeded(&first[0].outcome));
+    server.hand_out(&house.sign(&Order::new(come.allocation, 2, reboot())));
+    let both = results.wait_for(|results| results.len() > 1).await.expect("it lives").clone();
+    assert!(matches!(both[1].outcome, TaskOutcome::Restarted { .. }), "{both:?}");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is told");
+    let status = ended(child).await;
+    assert!(status.success(), "{status}");
 }

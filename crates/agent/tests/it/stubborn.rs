@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use wire::node::{Access, FailureReason, Guest, Phase, PhaseStatus, TaskKind};
+use wire::node::{Access, FailureReason, Guest, Phase, PhaseStatus, TaskKind, Work};
 
 use crate::crashes::succeeded;
 use crate::fences::reason;
@@ -56,6 +56,10 @@ impl Driver for Stubborn {
 
     fn machine(&self) -> Machine {
         Machine { boot_id: Uuid::nil(), gpus: Vec::new(), images: Vec::new() }
+    }
+
+    fn boot_id(&self, _allocation: Uuid, _work: &Work) -> Result<Option<Uuid>, Failure> {
+        Ok(Some(Uuid::nil()))
     }
 
     fn guests(&self) -> Result<Vec<Guest>, Failure> {

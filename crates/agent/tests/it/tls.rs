@@ -15,7 +15,7 @@ use rcgen::{
     KeyPair, SanType,
 };
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -24,12 +24,13 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::node::{
-    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, JoinToken, Renewal,
-    SignedTask, TaskResult,
+    Acknowledged, Certificate, Enrolment, FailureReason, Heartbeat, HeartbeatAnswer, JoinToken,
+    Renewal, SignedTask, TaskResult,
 };
 use wire::seal::SigningKey;
 
 use crate::crashes::succeeded;
+use crate::fences::reason;
 use crate::house::{House, Order, id, provision};
 
 const SECRET: &str = "a secret that is used once";
@@ -48,6 +49,7 @@ pub(crate) struct Server {
     authority: CertifiedIssuer<'static, KeyPair>,
     task_key: String,
     task: Mutex<Option<String>>,
+    handed: Notify,
     calls: watch::Sender<Vec<Call>>,
     pub(crate) results: watch::Sender<Vec<TaskResult>>,
     used: Mutex<bool>,
@@ -68,6 +70,7 @@ impl Server {
             authority: authority(),
             task_key,
             task: Mutex::default(),
+            handed: Notify::new(),
             calls: watch::Sender::new(Vec::new()),
             results: watch::Sender::new(Vec::new()),
             used: Mutex::new(false),
@@ -79,6 +82,16 @@ impl Server {
     pub(crate) fn hand_out(&self, task: &SignedTask) {
         let text = serde_json::to_string(task).expect("it is JSON");
         *self.task.lock().expect("nobody panicked with it") = Some(text);
+        self.handed.notify_one();
+    }
+
+    async fn next_task(&self) -> String {
+        loop {
+            if let Some(task) = self.task.lock().expect("nobody panicked with it").take() {
+                return task;
+            }
+            self.handed.notified().await;
+        }
     }
 
     fn tls(&self) -> TlsAcceptor {
@@ -148,13 +161,7 @@ impl Server {
                 let renewal: Renewal = serde_json::from_slice(&body).expect("a renewal");
                 json(&self.certify(&renewal.csr))
             }
-            "/agent/v1/tasks/wait" => {
-                let task = self.task.lock().expect("nobody panicked with it").take();
-                match task {
-                    Some(task) => Response::new(Full::from(task)),
-                    None => std::future::pending().await,
-                }
-            }
+            "/agent/v1/tasks/wait" => Response::new(Full::from(self.next_task().await)),
             _ => {
                 if let Ok(result) = serde_json::from_slice::<TaskResult>(&body) {
                     self.results.send_modify(|results| results.push(result));
@@ -253,6 +260,27 @@ async fn an_agent_enrols_speaks_http_2_over_mutual_tls_works_and_renews() {
     let mut calls = server.calls.subscribe();
     let calls = calls.wait_for(|calls| calls.len() > seen + 1).await.expect("it lives").clone();
     assert!(calls[seen..].iter().all(|call| !call.path.ends_with("enroll")));
+    stop.cancel();
+    agents.join_next().await.expect("it runs").expect("no panic").expect("a clean stop");
+}
+
+#[tokio::test]
+async fn an_order_of_ten_megabytes_is_read_so_that_it_can_be_refused() {
+    let mut house = House::new();
+    house.clock = agent::Clock::system();
+    let server = Server::new(house.identity.task_keys[0].clone());
+    let mut set = JoinSet::new();
+    let address = listen(&server, &mut set).await;
+    let mut envelope = house.envelope(&Order::new(id(), 1, provision(&[0])));
+    envelope.params["image"] = "x".repeat(10 << 20).into();
+    server.hand_out(&house.seal(&envelope));
+    let stop = CancellationToken::new();
+    let join = Some(token(&server, address, house.identity.node_id));
+    let mut agents = JoinSet::new();
+    agents.spawn(agent::run(Config { join, ..house.config() }, stop.clone()));
+    let mut results = server.results.subscribe();
+    let results = results.wait_for(|results| !results.is_empty()).await.expect("it lives").clone();
+    assert_eq!(reason(&results[0].outcome), Some(FailureReason::Malformed));
     stop.cancel();
     agents.join_next().await.expect("it runs").expect("no panic").expect("a clean stop");
 }

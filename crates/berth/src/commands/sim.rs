@@ -1,8 +1,10 @@
-//! Faults for the simulated nodes of `berth up`, written where their agents look before every phase.
+//! What can be done to the simulated nodes of `berth up`: faults, written where their agents look before every phase, and
+//! what an operator does by hand in front of a machine.
 
 use std::path::PathBuf;
 
-use agent::faults::{self, Fault, FaultKind};
+use agent::drivers::simulated;
+use agent::faults::{self, Direction, Fault, FaultKind};
 use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -18,13 +20,28 @@ use crate::words::count;
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
     /// Makes something go wrong from now on
-    #[command(
-        after_help = "Examples:\n  berth sim fault --node eu-1-h100-1 --fault fail --phase ssh_reachable --times 1\n  berth sim fault --fault residue --times 2"
-    )]
+    #[command(after_help = "fail          the phase fails, with --reason or with its own\n\
+            hang          the phase never ends\n\
+            crash         the agent dies, before the phase or --after it; a task that kills three agents in one phase is given up\n\
+            slow          the phase takes ten times as long\n\
+            network_loss  the line is cut for --seconds, in both directions or in one\n\
+            residue       a clean-up leaves traces behind\n\
+            hard_stop     what is to be stopped has to be killed\n\
+            no_return     a machine that reboots does not come back until `berth sim clear` switches it on\n\
+            same_boot     a machine that reboots comes back in the same boot: it has not rebooted\n\n\
+            Examples:\n  berth sim fault --node eu-1-h100-1 --fault fail --phase ssh_reachable --times 1\n  \
+            berth sim fault --fault residue --times 2\n  \
+            berth sim fault --node eu-1-metal-1 --fault no_return\n  \
+            berth sim fault --fault network_loss --direction out --seconds 120 --phase vm_started")]
     Fault(FaultArgs),
-    /// Lets all go well again
+    /// Lets all go well again, and switches machines on that did not come back
     #[command(after_help = "Example:\n  berth sim clear")]
     Clear(Nodes),
+    /// Removes guests and traces of tenants by hand, as an operator does before a slot is cleared
+    #[command(
+        after_help = "Examples:\n  berth sim wipe eu-1-h100-1 --slot 3\n  berth sim wipe eu-1-metal-1"
+    )]
+    Wipe(WipeArgs),
     /// The faults that are left
     #[command(after_help = "Example:\n  berth sim list")]
     List(Nodes),
@@ -36,6 +53,19 @@ pub(crate) struct Nodes {
     /// The node, may be repeated; all of them when nobody says
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
+    #[command(flatten)]
+    placed: Placed,
+}
+
+/// `berth sim wipe`
+#[derive(Args)]
+pub(crate) struct WipeArgs {
+    /// The node
+    #[arg(value_name = "NAME")]
+    node: String,
+    /// Only this slot, by its number; the whole machine when nobody says
+    #[arg(long, value_name = "NUMBER")]
+    slot: Option<i16>,
     #[command(flatten)]
     placed: Placed,
 }
@@ -66,6 +96,9 @@ pub(crate) struct FaultArgs {
     /// For how many seconds the network is lost
     #[arg(long)]
     seconds: Option<u32>,
+    /// Which half of the network is lost: what the agent says (out), or what it is answered (in); both when nobody says
+    #[arg(long, value_parser = one_of::<Direction>())]
+    direction: Option<String>,
     /// A crash strikes after the phase had its effect, instead of before it
     #[arg(long)]
     after: bool,
@@ -98,12 +131,16 @@ impl SimCommand {
             }
             SimCommand::Clear(nodes) => {
                 let directories = nodes.directories()?;
-                for (_, directory) in &directories {
+                for (name, directory) in &directories {
                     faults::write(directory, &[])?;
+                    if simulated::power_on(directory)? {
+                        say::note(format!("{} is switched on.", say::clean(name)));
+                    }
                 }
                 say::note(format!("All goes well again on {}.", count(directories.len(), "node")));
                 Ok(())
             }
+            SimCommand::Wipe(args) => args.run(),
             SimCommand::List(nodes) => {
                 let mut left = serde_json::Map::new();
                 for (name, directory) in nodes.directories()? {
@@ -113,6 +150,25 @@ impl SimCommand {
                 say::json(&left)
             }
         }
+    }
+}
+
+impl WipeArgs {
+    fn run(self) -> Done {
+        let nodes = Nodes { nodes: vec![self.node], placed: self.placed };
+        for (name, directory) in nodes.directories()? {
+            let wiped = simulated::wipe(&directory, self.slot)?;
+            if wiped.guests.is_empty() && wiped.places.is_empty() {
+                say::note(format!("There was nothing of anybody on {}.", say::clean(&name)));
+            }
+            for allocation in &wiped.guests {
+                say::note(format!("The guest of allocation {allocation} is gone."));
+            }
+            for place in &wiped.places {
+                say::note(format!("What was left on {place} is wiped."));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -127,6 +183,7 @@ impl FaultArgs {
             times: self.times,
             probability: self.probability,
             seconds: self.seconds,
+            direction: self.direction.as_deref().and_then(Direction::parse).map(Into::into),
             after: self.after,
             ..Fault::new(kind)
         })

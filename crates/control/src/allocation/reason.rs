@@ -85,6 +85,9 @@ const fn of_node(reason: FailureReason) -> &'static str {
         FailureReason::MountsNotReady => "The attached storage did not come back.",
         FailureReason::RuntimesNotReady => "The managed runtimes did not come back.",
         FailureReason::Interrupted => "The work on the machine was interrupted.",
+        FailureReason::AgentDied => {
+            "The machine's agent died over this work again and again, and gave it up."
+        }
         FailureReason::DriverFailed => "The machine could not do its part.",
         FailureReason::BadSignature => "The machine did not accept that the order came from us.",
         FailureReason::OtherNode => "The order reached a machine that it was not meant for.",
@@ -132,6 +135,9 @@ const fn advice_of_node(reason: FailureReason) -> &'static str {
             "Try again, or release it; the data on the storage is not touched."
         }
         FailureReason::Interrupted => "It is tried again when the machine is back.",
+        FailureReason::AgentDied => {
+            "An operator reads the agent's log on the machine; another machine may work."
+        }
         FailureReason::DriverFailed => "An operator looks at the machine.",
         FailureReason::BadSignature | FailureReason::OtherNode => {
             "An operator checks the enrolment of the machine."

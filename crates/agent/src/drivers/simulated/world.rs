@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use lifecycle::Code as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,6 +25,41 @@ pub(super) struct GuestFile {
     pub(super) image: String,
     /// How far it has got.
     pub(super) stage: Vec<PhaseWord>,
+    /// Who may log in.
+    #[serde(default)]
+    pub(super) ssh_keys: Vec<String>,
+    /// New whenever it starts; nil for one that has not, and for an account.
+    #[serde(default)]
+    pub(super) boot_id: Uuid,
+    /// The restart it is in, or was in last.
+    #[serde(default)]
+    pub(super) restart: Option<Round>,
+}
+
+impl GuestFile {
+    /// Whether it was ever there to be used.
+    pub(super) fn has_started(&self) -> bool {
+        let is_start = |phase: &PhaseWord| matches!(phase.0, Phase::VmStarted | Phase::UserCreated);
+        self.stage.iter().any(is_start)
+    }
+}
+
+/// One restart, as far as it has got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// The boot it is to end.
+    pub(super) boot_id: Uuid,
+    pub(super) stage: Vec<PhaseWord>,
+}
+
+/// When a machine that is down comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Boot {
+    /// Then.
+    At(Timestamp),
+    /// When somebody switches it on.
+    WhenSwitchedOn,
 }
 
 /// The files of one machine.
@@ -47,9 +83,36 @@ impl World {
         if let Some(bytes) = find(&path)? {
             return Uuid::try_parse_ascii(bytes.trim_ascii()).map_err(io::Error::other);
         }
+        self.boot()
+    }
+
+    /// Begins another boot.
+    pub(super) fn boot(&self) -> io::Result<Uuid> {
         let id = new_id()?;
+        let path = self.root.join("boot_id");
         durable::replace(&path, id.to_string().as_bytes(), Outlives::Process)?;
         Ok(id)
+    }
+
+    fn booting_path(&self) -> PathBuf {
+        self.root.join("booting.json")
+    }
+
+    /// The machine is down until then.
+    pub(super) fn go_down(&self, until: Boot) -> io::Result<()> {
+        let bytes = serde_json::to_vec(&until).map_err(io::Error::other)?;
+        durable::replace(&self.booting_path(), &bytes, Outlives::Process)
+    }
+
+    /// Until when the machine is down, if it is.
+    pub(super) fn booting(&self) -> io::Result<Option<Boot>> {
+        let bytes = find(&self.booting_path())?;
+        bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::other)).transpose()
+    }
+
+    /// The machine is up.
+    pub(super) fn is_up(&self) -> io::Result<()> {
+        remove(&self.booting_path())
     }
 
     fn guest_path(&self, allocation: Uuid) -> PathBuf {
@@ -111,6 +174,22 @@ impl World {
         bytes
             .map(|bytes| Uuid::try_parse_ascii(bytes.trim_ascii()).map_err(io::Error::other))
             .transpose()
+    }
+
+    /// Every place that has traces of somebody on it.
+    pub(super) fn traces(&self) -> io::Result<Vec<Place>> {
+        let mut places = Vec::new();
+        for file in fs::read_dir(self.root.join("residue"))? {
+            let name = file?.file_name();
+            let place = match name.to_str() {
+                Some("machine") => Some(Place::Machine),
+                Some(name) => name.parse().ok().map(Place::Slot),
+                None => None,
+            };
+            places.extend(place);
+        }
+        places.sort_unstable();
+        Ok(places)
     }
 
     fn diary_path(&self) -> PathBuf {

@@ -35,6 +35,7 @@ tidy: ## what no compiler checks: direction of crates, the single writer, sizes,
 
 prove: install-missing ## the long proofs, in a release build; one JSON line a proof
 	@cargo run --quiet --release --package proofs
+	@cargo xtask simulate
 
 bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer for a part
 	@cargo build --quiet --release --package berth --package bench

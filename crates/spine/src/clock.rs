@@ -1,4 +1,5 @@
-//! The clock that stories, timers and tokens are judged by. It is the machine's, moved by what a test has added to it.
+//! The clock that stories, timers and tokens are judged by. It is the machine's, moved by what a test has added to it; or it
+//! stands still and is only moved, so that nothing depends on how fast the machine is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,6 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 /// A clock. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
+    /// None for a clock that goes.
+    stands_at: Option<Timestamp>,
     ahead_micros: Arc<AtomicI64>,
 }
 
@@ -18,11 +21,17 @@ impl Clock {
         Clock::default()
     }
 
+    /// A clock that stands at what time it is on the machine, for tests.
+    pub fn standing() -> Clock {
+        Clock { stands_at: Some(Timestamp::now()), ..Clock::default() }
+    }
+
     /// What time it is.
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_micros(self.ahead_micros.load(Ordering::SeqCst));
         // Adding fails only at the end of time.
-        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
+        let now = self.stands_at.unwrap_or_else(Timestamp::now);
+        now.checked_add(ahead).unwrap_or(Timestamp::MAX)
     }
 
     /// What time it will be after `duration`.

@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod deliveries;
 mod error;
 pub mod idempotency;
+mod ids;
 pub mod installation_keys;
 pub mod lifecycle;
 pub mod log;
@@ -46,6 +47,7 @@ use uuid::Uuid;
 
 pub use bell::{Bell, Ring};
 pub use error::Error;
+pub use ids::Ids;
 
 /// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
 pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
@@ -68,6 +70,7 @@ impl Default for Options {
 pub struct Store {
     pool: PgPool,
     bell: Bell,
+    ids: Ids,
 }
 
 impl Store {
@@ -109,7 +112,7 @@ impl Store {
             .test_before_acquire(false)
             .connect_with(connect)
             .await?;
-        Ok(Store { pool, bell: Bell::silent() })
+        Ok(Store { pool, bell: Bell::silent(), ids: Ids::default() })
     }
 
     /// Opens a transaction. Only stories do, and they await nothing but the database in it.
@@ -119,7 +122,15 @@ impl Store {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     pub async fn begin(&self) -> Result<Tx, Error> {
         let transaction = self.pool.begin().await?;
-        Ok(Tx { transaction, aborted: false, rings: Vec::new(), bell: self.bell.clone() })
+        let (bell, ids) = (self.bell.clone(), self.ids.clone());
+        Ok(Tx { transaction, aborted: false, rings: Vec::new(), bell, ids })
+    }
+
+    /// The same store, with identities from `ids`, for proofs that are to be replayed.
+    #[must_use]
+    pub fn naming(mut self, ids: Ids) -> Store {
+        self.ids = ids;
+        self
     }
 
     /// The same store, ringing `bell` after every commit that others wait for.
@@ -147,6 +158,7 @@ pub struct Tx {
     aborted: bool,
     rings: Vec<Ring>,
     bell: Bell,
+    ids: Ids,
 }
 
 impl Tx {
@@ -176,12 +188,8 @@ impl Tx {
     }
 
     /// A fresh identity, greater than those before it, so that rows made later stand later in their index.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "identities of facts are made where the facts are written"
-    )]
     pub fn new_id(&self) -> Uuid {
-        Uuid::now_v7()
+        self.ids.next()
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {

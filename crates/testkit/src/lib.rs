@@ -8,6 +8,7 @@
 
 mod house;
 mod rows;
+mod turnstile;
 
 use std::env;
 
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 pub use house::{Act, CLEAN, House, ScriptedNode, envelope_of};
 pub use rows::{Fixture, actor};
+pub use turnstile::{Death, Process, Turnstile};
 
 /// Names the server whose template every test's database is made from. `cargo xtask test` sets it.
 pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";

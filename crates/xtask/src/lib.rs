@@ -3,5 +3,6 @@
 
 pub mod documents;
 pub mod server;
+pub mod simulate;
 pub mod suite;
 pub mod tidy;

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use xtask::server::Server;
-use xtask::{documents, suite, tidy};
+use xtask::{documents, simulate, suite, tidy};
 
 const HELP: &str = "cargo xtask <chore>
   tidy             check what no compiler checks: crates, the single writer, sizes, names
   gen              write docs/generated anew from the machines and the schema
+  simulate         run the seeded simulation of the control plane; SEED, RUNS, EVENTS and WORKERS say how much
   test [ARGS]      run all tests on a Postgres of their own; ARGS go to the test runner
 ";
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("tidy") => check_tidy(),
         Some("gen") => generate(),
+        Some("simulate") => simulate::run(&root()),
         Some("test") => suite::run(&root(), &arguments[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -210,6 +210,16 @@ impl Cleaning {
         claims::report_all(tx, &claims, &report).await?;
         Ok(())
     }
+
+    /// [`get_stuck`](Cleaning::get_stuck) for claims that nobody has begun to clean.
+    ///
+    /// # Errors
+    /// What is to be tried again.
+    pub async fn begin_stuck(&self, tx: &mut Tx, reason: &str) -> Result<(), Error> {
+        let claims = claims::lock_live(tx, self.allocation).await?;
+        claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
+        self.get_stuck(tx, reason).await
+    }
 }
 
 pub(super) fn proof_of(task: &Task) -> Result<Option<CleanupProof>, Error> {

@@ -34,6 +34,8 @@ pub const WORKFLOW: &str = "release";
 /// How long a proof is still waited for after giving up.
 const LATE_PROOF_SECONDS: u64 = 3_600;
 const REASON_CHARS_MAX: usize = 256;
+/// What is told when no worker could take a release.
+const NO_WORKER: &str = "no_worker";
 
 /// The identity of the run that a request starts.
 pub fn run_id(request: EventId) -> String {
@@ -296,11 +298,17 @@ impl Story<'_> {
 /// When the database fails.
 pub async fn exhausted(ctx: &Ctx, id: AllocationId, operation: OperationId) -> Result<(), Error> {
     let mut tx = ctx.store.begin().await?;
-    let event = EventId(derived(&format!("exhausted-{operation}"), "exhausted"));
+    let run = format!("exhausted-{operation}");
+    let event = EventId(derived(&run, "exhausted"));
     let report = Report::new(Event::ReleaseExhausted, event, Actor::new(Source::Worker, "bus"))
         .about(operation)
-        .with(REASON, Value::Text("no_worker".into()));
+        .with(REASON, Value::Text(NO_WORKER.into()));
     let outcome = reported(allocations::report(&mut tx, id, &report).await?)?;
+    if outcome.landed_on(Status::ReleaseFailed) {
+        // Nobody has begun to clean: without this the claims would stand as if the tenant still had them.
+        let cleaning = Cleaning { run, allocation: id, operation };
+        cleaning.begin_stuck(&mut tx, NO_WORKER).await?;
+    }
     tx.commit().await?;
     if outcome.is_applied() {
         tracing::warn!(allocation_id = %id, "no worker could take the release: it has failed");

@@ -19,7 +19,7 @@ pub const SIDING: &str = "agent";
 /// The last crate of the line that the siding may use.
 pub const FORK: &str = "wire";
 /// The crates that only developers run.
-pub const DEV_CRATES: [&str; 5] = ["testkit", "examples", "proofs", "bench", "xtask"];
+pub const DEV_CRATES: [&str; 6] = ["testkit", "examples", "proofs", "simulation", "bench", "xtask"];
 
 /// What a dependency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ pub fn libraries(manifest: &Manifest) -> Vec<Finding> {
 fn refused(from: &str, dependency: &Dependency) -> Option<&'static str> {
     let name = dependency.name.as_str();
     let for_tests = dependency.purpose == Purpose::Test;
-    let knows_sqlx = ["store", "testkit", "bench", "proofs", "xtask"].contains(&from);
+    let knows_sqlx = ["store", "testkit", "bench", "proofs", "simulation", "xtask"].contains(&from);
     let is_library = LINE.contains(&from) && from != "berth" || from == SIDING;
     match name {
         _ if from == "lifecycle" => Some("it stands alone, its tests too"),

@@ -8,7 +8,8 @@ use super::{File, Finding};
 pub const ON_PURPOSE: &str = "tidy: a forbidden write, on purpose";
 
 /// The crates that may hold SQL.
-const SQL_CRATES: [&str; 6] = ["store", "testkit", "bench", "proofs", "examples", "xtask"];
+const SQL_CRATES: [&str; 7] =
+    ["store", "testkit", "bench", "proofs", "simulation", "examples", "xtask"];
 
 /// Places outside the writer that may write a status, and why.
 const OTHER_WRITERS: [(&str, &str); 2] = [

@@ -1,0 +1,247 @@
+//! How a run ends: no fault happens any more, nodes are back, time passes, until everything has come to rest; then it is
+//! looked at what must be true.
+
+use std::time::Duration;
+
+use sqlx::Row as _;
+use uuid::Uuid;
+
+use crate::actions;
+use crate::node::Luck;
+use crate::sim::Sim;
+
+/// More rounds than anything needs that comes to rest at all.
+const ROUNDS_MAX: usize = 80;
+/// More passes than a round needs.
+const PASSES_MAX: usize = 100;
+/// So much time passes between two rounds.
+const ROUND: Duration = Duration::from_secs(95);
+
+impl Sim<'_> {
+    /// See the module.
+    ///
+    /// # Errors
+    /// When the simulation itself can't go on.
+    pub async fn come_to_rest(&mut self) -> anyhow::Result<()> {
+        self.say("everything comes to rest");
+        self.wake_all().await?;
+        for node in &mut self.nodes {
+            node.silent = 0;
+        }
+        for place in self.books.unanswered() {
+            let plan = actions::ask_for(self, place);
+            self.alone(plan).await?;
+        }
+        self.rest().await?;
+        self.check().await?;
+        // Whatever state it has got into, it can be given back.
+        if self.report.broken.is_empty() && self.report.seed.is_multiple_of(4) {
+            self.give_back().await?;
+        }
+        Ok(())
+    }
+
+    async fn rest(&mut self) -> anyhow::Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            self.beat_all().await?;
+            let timers = self.bed.lanes[0].assembled.spine.clone();
+            if let Err(error) = timers.step_timers().await {
+                self.broken(format!("the timers fail: {}", actions::chain(&error)));
+            }
+            self.pass().await?;
+            if !self.report.broken.is_empty() || self.restless().await?.is_empty() {
+                return self.beat_all().await;
+            }
+            self.bed.clock.advance(ROUND);
+        }
+        let restless = self.restless().await?;
+        self.broken(format!("it never comes to rest: {}", restless.join(", ")));
+        Ok(())
+    }
+
+    /// Every node says what is on it.
+    pub(crate) async fn beat_all(&mut self) -> anyhow::Result<()> {
+        for node in 0..self.nodes.len() {
+            let plan = actions::heartbeat(self, node);
+            self.alone(plan).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is due, without a fault.
+    async fn pass(&mut self) -> anyhow::Result<()> {
+        for _ in 0..PASSES_MAX {
+            let spine = self.bed.lanes[0].assembled.spine.clone();
+            let mut moved = match spine.step_all().await {
+                Ok(count) => count > 0,
+                Err(error) => {
+                    self.broken(format!("the spine fails: {}", actions::chain(&error)));
+                    return Ok(());
+                }
+            };
+            for node in 0..self.nodes.len() {
+                moved |= self.do_all(node).await?;
+            }
+            if !moved {
+                return Ok(());
+            }
+        }
+        self.broken("it moves for ever");
+        Ok(())
+    }
+
+    /// A node does all it has to do, and does it well.
+    async fn do_all(&mut self, node: usize) -> anyhow::Result<bool> {
+        let plan = actions::claim_for(self, node);
+        self.alone(plan).await?;
+        let given = std::mem::take(&mut self.nodes[node].inbox);
+        let mut moved = !given.is_empty();
+        let now = self.bed.clock.now();
+        for task in given {
+            if let Err(violation) = self.nodes[node].begin(&task, now) {
+                self.broken(violation);
+            }
+        }
+        for place in self.nodes[node].open() {
+            moved = true;
+            if let Err(violation) = self.nodes[node].work(place, Luck::Good) {
+                self.broken(violation);
+            }
+        }
+        for place in self.nodes[node].untold() {
+            moved = true;
+            if let Some(plan) = actions::result_of(self, (node, place), 1, false) {
+                self.alone(plan).await?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// What is still on its way.
+    async fn restless(&mut self) -> anyhow::Result<Vec<String>> {
+        let rows = sqlx::query(
+            "SELECT 'allocation ' || id || ' is ' || status FROM allocations
+              WHERE status IN ('requested', 'provisioning', 'restarting', 'releasing')
+              UNION ALL
+             SELECT 'claim ' || id || ' is ' || status FROM claims WHERE status IN ('reserved', 'cleaning')
+              UNION ALL
+             SELECT 'task ' || id || ' is ' || status FROM node_tasks WHERE status IN ('queued', 'dispatched')
+              UNION ALL
+             SELECT 'message ' || event_id || ' waits for ' || consumer FROM bus_deliveries WHERE dead_at IS NULL
+              UNION ALL
+             SELECT 'message ' || id || ' is not published' FROM outbox_events WHERE published_at IS NULL",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// What must be true of everything that has come to rest.
+    async fn check(&mut self) -> anyhow::Result<()> {
+        for (invariant, rows, count) in store::audit::run(&self.bed.store).await? {
+            if count > 0 {
+                self.broken(format!("{}: {}", invariant.name, rows.join("; ")));
+            }
+        }
+        self.check_promises().await?;
+        self.check_worlds().await
+    }
+
+    /// What was promised is there, once.
+    async fn check_promises(&mut self) -> anyhow::Result<()> {
+        let rows: Vec<(Uuid, String, String)> =
+            sqlx::query_as("SELECT id, coalesce(name, ''), status FROM allocations ORDER BY id")
+                .fetch_all(&mut self.bed.sql)
+                .await?;
+        let mut broken = Vec::new();
+        for request in &self.books.requests {
+            let name = request.body.name.as_deref().unwrap_or_default();
+            let made: Vec<_> = rows.iter().filter(|(_, called, _)| called == name).collect();
+            if made.len() > 1 {
+                broken.push(format!("{name} was made {} times", made.len()));
+            }
+            if let Some(answer) = request.answer
+                && !made.iter().any(|(id, _, _)| *id == answer)
+            {
+                broken.push(format!("{name} was promised and is not there"));
+            }
+        }
+        for (id, name, status) in &rows {
+            if self.books.released.contains(id)
+                && !matches!(status.as_str(), "released" | "release_failed")
+            {
+                broken.push(format!("{name} was given back and is {status}"));
+            }
+        }
+        let dead: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM bus_deliveries WHERE dead_at IS NOT NULL")
+                .fetch_one(&mut self.bed.sql)
+                .await?;
+        if dead > 0 {
+            broken.push(format!("{dead} messages are dead letters"));
+        }
+        for what in broken {
+            self.broken(what);
+        }
+        Ok(())
+    }
+
+    /// On the nodes there is what the claims say, and nothing else.
+    async fn check_worlds(&mut self) -> anyhow::Result<()> {
+        let held: Vec<(Uuid, Uuid, Option<i16>, String)> = sqlx::query_as(
+            "SELECT claims.allocation_id, claims.node_id, slots.slot_index, allocations.status
+               FROM claims
+               JOIN allocations ON allocations.id = claims.allocation_id
+               LEFT JOIN slots ON slots.id = claims.slot_id
+              WHERE claims.status <> 'freed'",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
+        let mut broken = Vec::new();
+        for node in &self.nodes {
+            let here = node.identity.node_id.uuid();
+            for (place, guest) in &node.world {
+                let claimed = held.iter().any(|(allocation, on, slot, _)| {
+                    allocation == guest && *on == here && slot.unwrap_or(-1) == *place
+                });
+                if !claimed {
+                    broken.push(format!("{guest} is on slot {place} of {here} and holds nothing"));
+                }
+            }
+            for (allocation, _, slot, status) in held.iter().filter(|(_, on, _, _)| *on == here) {
+                let slots: Vec<i16> = slot.iter().copied().collect();
+                if status == "active" && !node.hosts(*allocation, &slots) {
+                    broken.push(format!("{allocation} is active and not on {here}"));
+                }
+            }
+        }
+        for what in broken {
+            self.broken(what);
+        }
+        Ok(())
+    }
+
+    /// Everything is given back, and all of it ends.
+    async fn give_back(&mut self) -> anyhow::Result<()> {
+        let open: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT id FROM allocations WHERE status NOT IN ('released', 'failed') ORDER BY id",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
+        for id in open {
+            let plan = actions::force(self, id);
+            self.alone(plan).await?;
+        }
+        self.rest().await?;
+        self.check().await?;
+        let left: Vec<String> = sqlx::query_scalar(
+            "SELECT id || ' is ' || status FROM allocations WHERE status NOT IN ('released', 'failed')",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
+        if !left.is_empty() {
+            self.broken(format!("it can't be given back: {}", left.join(", ")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! The simulation at the size of a test.
+
+mod short;

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up down test prove bench crashes gen tidy lint install-missing
+.PHONY: help up down test prove mutants bench crashes gen tidy lint install-missing
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ tidy: ## what no compiler checks: direction of crates, the single writer, sizes,
 prove: install-missing ## the long proofs, in a release build; one JSON line a proof
 	@cargo run --quiet --release --package proofs
 	@cargo xtask simulate
+
+mutants: install-missing ## take each guard away in a copy of the tree, and see the simulation go red
+	@cargo xtask mutants
 
 bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer for a part
 	@cargo build --quiet --release --package berth --package bench

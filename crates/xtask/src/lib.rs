@@ -1,7 +1,8 @@
 //! The repository's own chores: [`tidy`] checks what no compiler checks, [`documents`] prints what people read,
-//! [`server`] starts the Postgres that tests run on, [`suite`] runs them.
+//! [`server`] starts the Postgres that tests run on, [`suite`] runs them, [`simulate`] and [`mutants`] run the simulation.
 
 pub mod documents;
+pub mod mutants;
 pub mod server;
 pub mod simulate;
 pub mod suite;

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use xtask::server::Server;
-use xtask::{documents, simulate, suite, tidy};
+use xtask::{documents, mutants, simulate, suite, tidy};
 
 const HELP: &str = "cargo xtask <chore>
   tidy             check what no compiler checks: crates, the single writer, sizes, names
   gen              write docs/generated anew from the machines and the schema
+  mutants [NAMES]  take each guard away in a copy of the tree, and see the simulation go red; RUNS says how long it may live
   simulate         run the seeded simulation of the control plane; SEED, RUNS, EVENTS and WORKERS say how much
   test [ARGS]      run all tests on a Postgres of their own; ARGS go to the test runner
 ";
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("tidy") => check_tidy(),
         Some("gen") => generate(),
+        Some("mutants") => mutants::run(&root(), &arguments[1..]),
         Some("simulate") => simulate::run(&root()),
         Some("test") => suite::run(&root(), &arguments[1..]),
         Some("help" | "--help" | "-h") => {

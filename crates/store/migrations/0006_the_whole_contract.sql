@@ -5,6 +5,9 @@
 -- Why this step was taken: a stable word. The row keeps only the newest.
 ALTER TABLE lifecycle_log ADD COLUMN reason text;
 
+-- The boot that the node was in when the task was queued, as it had told: a reboot is proven by another one.
+ALTER TABLE node_tasks ADD COLUMN boot_id uuid;
+
 -- Who did what to what, in the transaction that did it.
 CREATE TABLE audit_entries (
     id          uuid        PRIMARY KEY,

@@ -1,6 +1,6 @@
 //! Allocations. Events reach them through [`report`] alone, which keeps the lock order and the group's fold.
 
-use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId};
+use domain::ids::{AllocationGroupId, AllocationId, OperationId};
 use domain::machines::Allocation;
 use domain::policy::ProjectRole;
 use jiff::Timestamp;
@@ -210,18 +210,39 @@ pub async fn role_on(
     Ok(ProjectRole::parse(row.try_get(0)?))
 }
 
-/// The identity of the fact by which an allocation came into being.
+/// What somebody has to do with an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// Their role in its project; none when they are no member.
+    pub role: Option<ProjectRole>,
+    /// Whether they asked for it.
+    pub owner: bool,
+}
+
+/// What a user has to do with an allocation; none when there is no such allocation.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn birth_of(tx: &mut Tx, id: AllocationId) -> Result<Option<EventId>, Error> {
+pub async fn relation_to(
+    store: &Store,
+    id: AllocationId,
+    user: Uuid,
+) -> Result<Option<Relation>, Error> {
     let row = sqlx::query(
-        "SELECT event_id FROM lifecycle_log WHERE entity_id = $1 AND seq = 1 AND machine = 'allocation'",
+        "SELECT member.role, allocation.owner_id IS NOT DISTINCT FROM $2
+           FROM allocations AS allocation
+           LEFT JOIN project_members AS member ON member.project_id = allocation.project_id AND member.user_id = $2
+          WHERE allocation.id = $1",
     )
     .bind(id.uuid())
-    .fetch_optional(tx.connection())
+    .bind(user)
+    .fetch_optional(store.pool())
     .await?;
-    row.map(|row| Ok(EventId(row.try_get(0)?))).transpose()
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let role: Option<&str> = row.try_get(0)?;
+    Ok(Some(Relation { role: role.and_then(ProjectRole::parse), owner: row.try_get(1)? }))
 }
 
 /// An allocation that waits for a worker while no workflow is at it, nor a message on its way that would start one.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
+use wire::node::{Phase, PhaseStatus, TaskKind};
 
 use crate::lifecycle::{Birth, born};
 use crate::{Error, Ring, Tx};
@@ -56,8 +57,8 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
              ORDER BY claims.id
                FOR SHARE
          )
-         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at)
-         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8
+         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id)
+         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2)
            FROM holder
           WHERE (SELECT count(*) FROM held) > 0
              ON CONFLICT (id) DO NOTHING",
@@ -109,9 +110,11 @@ pub struct Task {
     pub cleanup_complete: Option<bool>,
     /// How it ended, as the agent told it.
     pub result: Option<Value>,
+    /// The boot that the node was in when it was queued, if the node had told.
+    pub boot_id: Option<Uuid>,
 }
 
-const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result";
+const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id";
 
 fn task(row: &PgRow) -> Result<Task, Error> {
     let id: Uuid = row.try_get(0)?;
@@ -135,6 +138,7 @@ fn task(row: &PgRow) -> Result<Task, Error> {
         reason: row.try_get(10)?,
         cleanup_complete: row.try_get(11)?,
         result: row.try_get(12)?,
+        boot_id: row.try_get(13)?,
     })
 }
 
@@ -200,6 +204,32 @@ pub async fn touched_a_node(tx: &mut Tx, allocation: AllocationId) -> Result<boo
              WHERE allocation_id = $1 AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
     )
     .bind(allocation.uuid())
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Whether what a task restarts is known to have come up again, in working order or not: the agent has told so, or a machine
+/// that reboots was heard of in another boot.
+///
+/// # Errors
+/// When the database fails.
+pub async fn came_up(tx: &mut Tx, id: NodeTaskId) -> Result<bool, Error> {
+    let row = sqlx::query(
+        "SELECT EXISTS (
+                SELECT 1
+                  FROM node_task_events
+                 WHERE task_id = $1 AND phase = ANY ($2::text[]) AND stands = $3)
+             OR EXISTS (
+                SELECT 1
+                  FROM node_tasks AS task
+                  JOIN nodes ON nodes.id = task.node_id
+                 WHERE task.id = $1 AND task.kind = $4 AND nodes.boot_id <> task.boot_id)",
+    )
+    .bind(id.uuid())
+    .bind([Phase::VmStarted.code(), Phase::Rebooted.code()])
+    .bind(PhaseStatus::Succeeded.code())
+    .bind(TaskKind::NodeReboot.code())
     .fetch_one(tx.connection())
     .await?;
     Ok(row.try_get(0)?)

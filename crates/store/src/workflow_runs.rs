@@ -100,6 +100,30 @@ async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<b
     Ok(done.rows_affected() == 1)
 }
 
+/// The runs of these workflows about a row that are not over.
+///
+/// # Errors
+/// When the database fails.
+pub async fn open_of(
+    store: &Store,
+    entity: Uuid,
+    workflows: &[&str],
+) -> Result<Vec<String>, Error> {
+    let rows = sqlx::query(
+        "SELECT id
+           FROM workflow_runs
+          WHERE entity_id = $1
+            AND workflow = ANY ($2::text[])
+            AND done_at IS NULL
+          ORDER BY id",
+    )
+    .bind(entity)
+    .bind(workflows)
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// Which runs somebody wants to take.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {

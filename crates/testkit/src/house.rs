@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use control::account::install;
-use control::allocation::{create, release, view};
+use control::allocation::{create, release, restart, view};
 use control::idempotency::{Answer, Key};
 use control::node::enrol::{AgentIdentity, enrol};
 use control::node::{admin, task};
@@ -18,15 +18,20 @@ use domain::policy::Scope;
 use spine::{Clock, Spine};
 use store::{Options, Store, audit};
 use uuid::Uuid;
-use wire::Coded;
 use wire::http::admin::NewNode;
 use wire::http::allocations::{Allocation, NewAllocation};
 use wire::node::{
-    Access, CleanupProof, Enrolment, Envelope, FailureReason, JoinToken, PROTOCOL, Phase,
-    PhaseBatch, PhaseReport, PhaseStatus, SignedTask, TaskKind, TaskOutcome, TaskResult,
+    CleanupProof, Enrolment, Envelope, FailureReason, JoinToken, PROTOCOL, SignedTask, TaskOutcome,
+    TaskResult,
 };
 
 use crate::{Database, new_id};
+
+mod answers;
+mod looks;
+
+use answers::phases_of;
+pub use looks::{Ordered, Step};
 
 /// More passes than any story needs: what is not settled by then never will be.
 const PASSES_MAX: usize = 500;
@@ -48,6 +53,12 @@ pub enum Act {
     FallSilent,
     /// Does not even ask for it.
     StayAway,
+    /// Says that it restarted, and is in the same boot as before.
+    KeepBoot,
+    /// Restarts, which is seen by its boot, and is never heard of again.
+    ComeUpAndFallSilent,
+    /// Restarts, and fails afterwards for this reason.
+    ComeUpAndFail(FailureReason),
 }
 
 /// A node whose agent is the test.
@@ -57,12 +68,18 @@ pub struct ScriptedNode {
     pub identity: AgentIdentity,
     script: Mutex<VecDeque<Act>>,
     held: Mutex<Vec<SignedTask>>,
+    boot_id: Mutex<Uuid>,
 }
 
 impl ScriptedNode {
     /// What it does with its next tasks, in this order; after that it succeeds.
     pub fn will(&self, acts: &[Act]) {
         self.script.lock().expect("nobody panicked").extend(acts);
+    }
+
+    /// It succeeds from now on, whatever was planned.
+    pub fn forget_script(&self) {
+        self.script.lock().expect("nobody panicked").clear();
     }
 
     /// The tasks it has taken and never answered.
@@ -81,25 +98,19 @@ impl ScriptedNode {
             return false;
         };
         self.script.lock().expect("nobody panicked").pop_front();
-        match outcome_of(&given, act) {
+        match self.outcome_of(&given, act) {
             Some(outcome) => {
-                self.tell_phase(ctx, &given).await;
+                self.tell_phases(ctx, &given, &phases_of(&given, act)).await;
                 self.answer(ctx, &given, outcome).await;
             }
-            None => self.held.lock().expect("nobody panicked").push(given),
+            None => {
+                if act == Act::ComeUpAndFallSilent {
+                    self.tell_phases(ctx, &given, &phases_of(&given, act)).await;
+                }
+                self.held.lock().expect("nobody panicked").push(given);
+            }
         }
         true
-    }
-
-    async fn tell_phase(&self, ctx: &Ctx, given: &SignedTask) {
-        let told = PhaseReport {
-            seq: 1,
-            phase: Coded(Phase::ImagePrepared),
-            status: Coded(PhaseStatus::Succeeded),
-            at: ctx.clock.now(),
-        };
-        let batch = PhaseBatch { dispatch: given.dispatch, phases: vec![told] };
-        task::phases(ctx, &self.identity, NodeTaskId(given.task_id), &batch).await.expect("phases");
     }
 
     /// Answers a task, whether it still holds it or not; what the gateway says to that.
@@ -117,34 +128,6 @@ impl ScriptedNode {
 /// What is in the envelope of a task.
 pub fn envelope_of(given: &SignedTask) -> Envelope {
     serde_json::from_str(&given.envelope).expect("an envelope")
-}
-
-fn outcome_of(given: &SignedTask, act: Act) -> Option<TaskOutcome> {
-    let kind = lifecycle::Code::parse(&envelope_of(given).kind).expect("a kind");
-    match act {
-        Act::FallSilent | Act::StayAway => None,
-        Act::Fail(reason) => Some(TaskOutcome::Failed {
-            reason: Coded(reason),
-            phase: Some(Coded(Phase::ImagePrepared)),
-            message: "as the script says".to_owned(),
-        }),
-        Act::Succeed | Act::LeaveResidue => Some(match kind {
-            TaskKind::SliceProvision | TaskKind::UserProvision => TaskOutcome::Provisioned {
-                access: Access {
-                    host: "192.0.2.7".to_owned(),
-                    port: 22,
-                    user: "tenant".to_owned(),
-                },
-            },
-            TaskKind::SliceRestart | TaskKind::NodeReboot => {
-                TaskOutcome::Restarted { boot_id_before: Uuid::nil(), boot_id: new_id() }
-            }
-            TaskKind::SliceRelease | TaskKind::UserDeprovision => {
-                let wiped = act == Act::Succeed;
-                TaskOutcome::Cleaned { proof: CleanupProof { wiped, ..CLEAN } }
-            }
-        }),
-    }
 }
 
 /// See the module.
@@ -226,7 +209,8 @@ impl House {
             not_after: certificate.not_after,
         };
         let held = Mutex::default();
-        self.nodes.push(ScriptedNode { identity, script: Mutex::default(), held });
+        let (script, boot_id) = (Mutex::default(), Mutex::new(new_id()));
+        self.nodes.push(ScriptedNode { identity, script, held, boot_id });
         self.nodes.last().expect("it was just added")
     }
 
@@ -264,6 +248,14 @@ impl House {
     /// What the story answers.
     pub async fn release(&self, id: Uuid) -> Result<Answer<Allocation>, Error> {
         release::request(&self.ctx, &self.tenant, AllocationId(id), None).await
+    }
+
+    /// The tenant wants it restarted.
+    ///
+    /// # Errors
+    /// What the story answers.
+    pub async fn restart(&self, id: Uuid) -> Result<Answer<Allocation>, Error> {
+        restart::request(&self.ctx, &self.tenant, AllocationId(id), None).await
     }
 
     /// An allocation that is usable, on the first node's SKU.

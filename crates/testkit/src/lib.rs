@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgPool};
 use store::{Options, Store};
 use uuid::Uuid;
 
-pub use house::{Act, CLEAN, House, ScriptedNode, envelope_of};
+pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
 pub use rows::{Fixture, actor};
 pub use turnstile::{Death, Process, Turnstile};
 

@@ -46,7 +46,7 @@ pub async fn request(
     let role = judged.role;
     let id = judge::write(&mut tx, caller, (&ask, judged), (&place, None)).await?;
 
-    let viewer = Viewer { role: Some(role), operator: caller.operator };
+    let viewer = Viewer::of(caller, Some(role));
     let shown = view::in_transaction(&mut tx, id, viewer).await?;
     let deed = Deed::new(caller, Action::AllocationCreate, "allocation", id)
         .in_project(asked.project_id)

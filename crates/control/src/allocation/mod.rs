@@ -1,4 +1,4 @@
-//! Allocations: create, provision, release, and how they are shown.
+//! Allocations: create, provision, restart, release, and how they are shown.
 
 pub mod cleanup;
 pub mod create;
@@ -7,5 +7,6 @@ pub mod provision;
 pub mod reason;
 pub mod receipt;
 pub mod release;
+pub mod restart;
 pub mod timeline;
 pub mod view;

@@ -54,7 +54,7 @@ pub async fn request(
     key: Option<&Key>,
 ) -> Result<Answer<Allocation>, Error> {
     let role = caller.on_allocation(ctx, id, Permission::AllocationRelease).await?;
-    let viewer = Viewer { role: Some(role), operator: caller.operator };
+    let viewer = Viewer::of(caller, Some(role));
     let deed = Deed::new(caller, Action::AllocationRelease, "allocation", id);
     let asked = Asked { actor: caller.actor(), reason: None, deed };
     ask(ctx, id, asked, (viewer, key)).await
@@ -80,7 +80,7 @@ pub async fn force(
             format!("1 to {REASON_CHARS_MAX} characters, none of them control characters"),
         ));
     }
-    let viewer = Viewer { role: None, operator: true };
+    let viewer = Viewer::of(caller, None);
     let deed = Deed::new(caller, Action::AllocationForceRelease, "allocation", id).because(reason);
     let asked = Asked { actor: caller.operator_actor(), reason: Some("force_released"), deed };
     ask(ctx, id, asked, (viewer, key)).await

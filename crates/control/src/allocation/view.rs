@@ -15,16 +15,26 @@ use wire::http::allocations::{Action, ActionWord, Allocation};
 use wire::http::catalogue::Shape;
 
 use super::reason::{OurReason, Reason, word};
+use super::restart;
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
 
 /// Who looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Viewer {
+    /// The user.
+    pub user_id: Uuid,
     /// Their role in the project; none when they are no member.
     pub role: Option<ProjectRole>,
     /// Whether they run the platform.
     pub operator: bool,
+}
+
+impl Viewer {
+    /// A caller with this role in the project.
+    pub const fn of(caller: &Caller, role: Option<ProjectRole>) -> Viewer {
+        Viewer { user_id: caller.user_id, role, operator: caller.operator }
+    }
 }
 
 /// What a list is to show.
@@ -55,7 +65,7 @@ pub async fn show(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<Alloca
     caller.needs(Permission::AllocationRead)?;
     let row = allocations::find_for(&ctx.store, id, caller.user_id).await?;
     let row = row.ok_or(Error::NotFound("allocation"))?;
-    let viewer = Viewer { role: row.role, operator: caller.operator };
+    let viewer = Viewer::of(caller, row.role);
     Ok(shown(row, viewer))
 }
 
@@ -78,9 +88,8 @@ pub async fn list(
     let (rows, before) = (paging.rows(), paging.after());
     let rows =
         allocations::list_for(&ctx.store, caller.user_id, filter.stored(), rows, before).await?;
-    let operator = caller.operator;
     let shown = |row: Row| {
-        let viewer = Viewer { role: row.role, operator };
+        let viewer = Viewer::of(caller, row.role);
         shown(row, viewer)
     };
     Ok(paging.page(ctx, rows.into_iter().map(shown).collect(), |allocation| allocation.id))
@@ -101,7 +110,7 @@ pub async fn admin_list(
     let paging = Paging::read(ctx, &filter.named("admin/allocations", caller), limit, cursor)?;
     let (rows, before) = (paging.rows(), paging.after());
     let rows = allocations::list_all(&ctx.store, filter.stored(), rows, before).await?;
-    let viewer = Viewer { role: None, operator: true };
+    let viewer = Viewer::of(caller, None);
     let items = rows.into_iter().map(|row| shown(row, viewer)).collect();
     Ok(paging.page(ctx, items, |allocation: &Allocation| allocation.id))
 }
@@ -157,23 +166,24 @@ fn shown(row: Row, viewer: Viewer) -> Allocation {
         release_requested_at: row.release_requested_at,
         ended_at: row.ended_at,
         seq: row.seq,
-        allowed_actions: allowed_actions(row.status, viewer),
+        allowed_actions: allowed_actions(row.status, row.owner_id == Some(viewer.user_id), viewer),
     }
 }
 
 /// What somebody may do with an allocation in this status.
-fn allowed_actions(status: Status, viewer: Viewer) -> Vec<ActionWord> {
-    let releasable = match status {
-        Status::Requested
-        | Status::Provisioning
-        | Status::Active
-        | Status::Restarting
-        | Status::RestartFailed
-        | Status::ReleaseFailed => true,
-        Status::Releasing | Status::Released | Status::Failed => false,
+fn allowed_actions(status: Status, owner: bool, viewer: Viewer) -> Vec<ActionWord> {
+    let (restartable, releasable) = match status {
+        Status::Active | Status::RestartFailed => (true, true),
+        Status::Requested | Status::Provisioning | Status::Restarting | Status::ReleaseFailed => {
+            (false, true)
+        }
+        Status::Releasing | Status::Released | Status::Failed => (false, false),
     };
     let member = viewer.role.is_some_and(|role| Permission::AllocationRelease.allows(role));
     let mut actions = Vec::new();
+    if restartable && (restart::is_theirs(viewer.role, owner) || viewer.operator) {
+        actions.push(Coded(Action::Restart));
+    }
     if releasable && member {
         actions.push(Coded(Action::Release));
     }
@@ -192,7 +202,7 @@ fn status_text(row: &Row) -> String {
         Status::Active => "Ready to use. You are charged for its GPUs until you release it; then the machine and its local disk are erased.".to_owned(),
         Status::Restarting => "The machine restarts: SSH and terminals are disconnected, attached storage stays attached, and it stays yours. Billing continues.".to_owned(),
         Status::RestartFailed => format!(
-            "The restart did not succeed. {} It is still yours and nothing on it was erased; you are not charged while it is like this. Release it if you need it no longer.",
+            "The restart did not succeed. {} It is still yours and nothing on it was erased; you are not charged while it is like this. Restart it again, or release it.",
             reason.unwrap_or(Reason::Other).sentence()
         ),
         Status::Releasing => releasing(row, reason),
@@ -256,6 +266,7 @@ mod tests {
     use lifecycle::Code as _;
     use store::views::allocations::Row;
     use uuid::Uuid;
+    use wire::http::allocations::Action;
 
     use super::{Viewer, allowed_actions, shown};
 
@@ -311,15 +322,40 @@ mod tests {
     #[test]
     fn members_release_operators_force_and_nobody_releases_what_is_leaving() {
         let actions = |status, role, operator| {
-            let actions = allowed_actions(status, Viewer { role, operator });
+            let viewer = Viewer { user_id: Uuid::nil(), role, operator };
+            let actions = allowed_actions(status, false, viewer);
             actions.iter().map(|action| action.0.code()).collect::<Vec<_>>().join(" ")
         };
         for status in Status::ALL {
             let ended = matches!(status, Status::Releasing | Status::Released | Status::Failed);
-            let (release, force) = if ended { ("", "") } else { ("release", "force_release") };
+            let release = if ended { "" } else { "release" };
+            let restart = matches!(status, Status::Active | Status::RestartFailed);
+            let force = match (restart, ended) {
+                (true, _) => "restart force_release",
+                (false, true) => "",
+                (false, false) => "force_release",
+            };
             assert_eq!(actions(*status, Some(ProjectRole::Viewer), false), "");
             assert_eq!(actions(*status, Some(ProjectRole::Member), false), release);
             assert_eq!(actions(*status, None, true), force);
         }
+    }
+
+    #[test]
+    fn owners_and_admins_are_offered_a_restart_and_other_members_are_not() {
+        let offered = |role, owner| {
+            let viewer = Viewer { user_id: Uuid::nil(), role: Some(role), operator: false };
+            let actions = allowed_actions(Status::RestartFailed, owner, viewer);
+            actions.iter().any(|action| action.0 == Action::Restart)
+        };
+        assert!(offered(ProjectRole::Member, true) && offered(ProjectRole::Admin, false));
+        assert!(!offered(ProjectRole::Member, false) && !offered(ProjectRole::Viewer, true));
+        let failed =
+            shown(row(Status::RestartFailed, Some("node_did_not_return")), Viewer::default());
+        assert!(
+            failed.status_text.contains("Restart it again, or release it"),
+            "{}",
+            failed.status_text
+        );
     }
 }

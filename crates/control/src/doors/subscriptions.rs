@@ -8,7 +8,7 @@ use spine::bus::{Handle, HandleError, Subscription};
 use spine::workflow::{Happened, NewRun};
 use wire::bus::{Fact, Message, Subject};
 
-use crate::allocation::{provision, release};
+use crate::allocation::{provision, release, restart};
 use crate::{Ctx, Error};
 
 /// How often a message is tried before it becomes a state.
@@ -31,7 +31,11 @@ pub const TABLE: &[Entry] = &[
     Entry {
         consumer: "provisioner",
         does: "starts the workflow that a request asks for",
-        subjects: &[Subject::ProvisioningRequested, Subject::ReleasingRequested],
+        subjects: &[
+            Subject::ProvisioningRequested,
+            Subject::RestartRequested,
+            Subject::ReleasingRequested,
+        ],
         story: |ctx, message| Box::pin(start(ctx, message)),
         exhausted: Some(|ctx, message| Box::pin(never_started(ctx, message))),
     },
@@ -71,33 +75,24 @@ async fn start(ctx: Ctx, message: Message) -> Result<(), Error> {
     let fact = &message.fact;
     let request = EventId(fact.event_id);
     let operation = operation_of(fact)?;
-    let run = if message.subject.0 == Subject::ProvisioningRequested {
-        NewRun {
-            id: provision::run_id(request),
-            workflow: provision::WORKFLOW,
-            entity_id: fact.id,
-            state: provision::start_state(operation)?,
-        }
+    let subject = message.subject.0;
+    let (id, workflow, state) = if subject == Subject::ProvisioningRequested {
+        (provision::run_id(request), provision::WORKFLOW, provision::start_state(operation)?)
+    } else if subject == Subject::RestartRequested {
+        (restart::run_id(request), restart::WORKFLOW, restart::start_state(operation)?)
     } else {
-        call_off_provision(&ctx, AllocationId(fact.id)).await?;
-        NewRun {
-            id: release::run_id(request),
-            workflow: release::WORKFLOW,
-            entity_id: fact.id,
-            state: release::start_state(operation)?,
-        }
+        call_off(&ctx, AllocationId(fact.id)).await?;
+        (release::run_id(request), release::WORKFLOW, release::start_state(operation)?)
     };
-    ctx.workflows.start(run).await?;
+    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;
     Ok(())
 }
 
-/// A release overtakes a provision that may still be under way.
-async fn call_off_provision(ctx: &Ctx, id: AllocationId) -> Result<(), Error> {
-    let mut tx = ctx.store.begin().await?;
-    let birth = store::allocations::birth_of(&mut tx, id).await?;
-    tx.rollback().await?;
-    if let Some(birth) = birth {
-        ctx.workflows.tell(&provision::run_id(birth), Happened::Cancelled).await?;
+/// A release overtakes whatever may still be under way.
+async fn call_off(ctx: &Ctx, id: AllocationId) -> Result<(), Error> {
+    let overtaken = [provision::WORKFLOW, restart::WORKFLOW];
+    for run in store::workflow_runs::open_of(&ctx.store, id.uuid(), &overtaken).await? {
+        ctx.workflows.tell(&run, Happened::Cancelled).await?;
     }
     Ok(())
 }
@@ -108,6 +103,8 @@ async fn never_started(ctx: Ctx, message: Message) -> Result<(), Error> {
     let (id, operation) = (AllocationId(fact.id), operation_of(fact)?);
     if message.subject.0 == Subject::ProvisioningRequested {
         provision::exhausted(&ctx, id, operation).await
+    } else if message.subject.0 == Subject::RestartRequested {
+        restart::exhausted(&ctx, id, operation).await
     } else {
         release::exhausted(&ctx, id, operation).await
     }

@@ -11,7 +11,7 @@ use spine::workflow::NewRun;
 use store::allocations::{self, Forgotten};
 
 use crate::account::tokens;
-use crate::allocation::{provision, release};
+use crate::allocation::{provision, release, restart};
 use crate::node::{heartbeat, task};
 use crate::{Ctx, Error, idempotency};
 
@@ -67,9 +67,9 @@ fn run_for(allocation: &Forgotten) -> Result<Option<NewRun>, Error> {
         Status::Requested | Status::Provisioning => {
             (provision::WORKFLOW, provision::start_state(allocation.operation)?)
         }
+        Status::Restarting => (restart::WORKFLOW, restart::start_state(allocation.operation)?),
         Status::Releasing => (release::WORKFLOW, release::start_state(allocation.operation)?),
         Status::Active
-        | Status::Restarting
         | Status::RestartFailed
         | Status::ReleaseFailed
         | Status::Released

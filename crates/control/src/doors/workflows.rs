@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use spine::workflow::{Definition, Happened, Next, Run, StepError};
 
-use crate::allocation::{provision, release};
+use crate::allocation::{provision, release, restart};
 use crate::{Ctx, Error};
 
 type Story = for<'a> fn(&'a Ctx, &'a Run, &'a Happened) -> BoxFuture<'a, Result<Next, Error>>;
@@ -15,6 +15,9 @@ pub fn table(ctx: &Ctx) -> Vec<Definition> {
     vec![
         definition(ctx, provision::WORKFLOW, |ctx, run, happened| {
             Box::pin(provision::step(ctx, run, happened))
+        }),
+        definition(ctx, restart::WORKFLOW, |ctx, run, happened| {
+            Box::pin(restart::step(ctx, run, happened))
         }),
         definition(ctx, release::WORKFLOW, |ctx, run, happened| {
             Box::pin(release::step(ctx, run, happened))

@@ -9,6 +9,7 @@ mod account;
 mod allocation_create;
 mod allocation_provision;
 mod allocation_release;
+mod allocation_restart;
 mod doors;
 mod enrol;
 mod timeline;

@@ -144,13 +144,15 @@ async fn what_may_be_done_depends_on_who_asks_and_where_it_stands() {
         let shown = view::show(&house.ctx, caller, AllocationId(id)).await.expect("theirs");
         shown.allowed_actions.iter().map(|action| action.0).collect::<Vec<Action>>()
     };
-    assert_eq!(actions(&house.tenant).await, [Action::Release]);
+    assert_eq!(actions(&house.tenant).await, [Action::Restart, Action::Release]);
     let both = Caller { operator: true, ..house.tenant.clone() };
-    assert_eq!(actions(&both).await, [Action::Release, Action::ForceRelease]);
+    assert_eq!(actions(&both).await, [Action::Restart, Action::Release, Action::ForceRelease]);
     let filter = view::Filter { project_id: None, status: Some(Status::Active) };
     let page = view::admin_list(&house.ctx, &house.operator, &filter, None, None).await;
     let page = page.expect("a list");
-    assert_eq!(page.items[0].allowed_actions, [wire::Coded(Action::ForceRelease)]);
+    let offered: Vec<Action> =
+        page.items[0].allowed_actions.iter().map(|action| action.0).collect();
+    assert_eq!(offered, [Action::Restart, Action::ForceRelease]);
 
     let shown = house.show(id).await;
     assert!(shown.access.is_some(), "there is something to reach");

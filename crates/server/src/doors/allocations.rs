@@ -1,10 +1,10 @@
-//! The doors of tenants: ask for an allocation, look at it, give it back.
+//! The doors of tenants: ask for an allocation, look at it, restart it, give it back.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use control::allocation::{create, receipt, release, timeline, view};
+use control::allocation::{create, receipt, release, restart, timeline, view};
 use domain::ids::AllocationId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -122,6 +122,29 @@ pub(super) async fn show_allocation(
 ) -> Result<Response, Refusal> {
     let found = view::show(&front.ctx, &caller, AllocationId(id)).await?;
     Ok(reply::allocation(&headers, found))
+}
+
+/// Restarts an allocation: the guest on its GPUs, or the whole machine. SSH and terminals disconnect and what runs is
+/// interrupted; it stays the caller's, with its storage attached. For its owner, admins of its project and operators.
+#[utoipa::path(
+    post, path = "/api/v1/allocations/{id}/restart", tag = "allocations",
+    params(("id" = Uuid, Path, description = "The allocation"), NeedsKey),
+    responses(
+        (status = 202, description = "It restarts", body = Allocation,
+            headers(("Location" = String, description = "Where it is"))),
+        (status = 409, description = "Not in its present status; or the same request is still running"),
+    )
+)]
+pub(super) async fn restart_allocation(
+    State(front): State<Front>,
+    caller: Known,
+    Id(id): Id,
+    once: Once,
+    _body: NoBody,
+) -> Result<Response, Refusal> {
+    let key = once.needed(&caller, "restart_allocation", &[])?;
+    let made = restart::request(&front.ctx, &caller, AllocationId(id), Some(&key)).await?;
+    Ok(answer_at(&place_of(&made.body), made))
 }
 
 /// Gives an allocation back. Billing stops now; the machine is stopped and wiped afterwards. Also starts a new attempt

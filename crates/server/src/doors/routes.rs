@@ -17,8 +17,8 @@ type Entry = (Permission, UtoipaMethodRouter<Front>);
 fn table() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationForceRelease, AllocationRead,
-        AllocationRelease, CatalogueRead, FleetManage, FleetRead, ProjectManage, ProjectRead,
-        Public,
+        AllocationRelease, AllocationRestart, CatalogueRead, FleetManage, FleetRead, ProjectManage,
+        ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -45,6 +45,7 @@ fn table() -> Vec<Entry> {
         (AllocationRead, routes!(allocations::list_allocations)),
         (AllocationCreate, routes!(allocations::create_allocation)),
         (AllocationRead, routes!(allocations::show_allocation)),
+        (AllocationRestart, routes!(allocations::restart_allocation)),
         (AllocationRelease, routes!(allocations::release_allocation)),
         (AllocationRead, routes!(allocations::show_timeline)),
         (AllocationRead, routes!(allocations::show_receipt)),

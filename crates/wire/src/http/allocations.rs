@@ -17,6 +17,7 @@ pub type AllocationStatus = Coded<Status>;
 codes! {
     /// What a caller may do with an allocation now.
     pub enum Action {
+        Restart = "restart",
         Release = "release",
         ForceRelease = "force_release",
     }

@@ -183,6 +183,10 @@ impl Client {
         self.get(&format!("/allocations/{id}")).await
     }
 
+    pub(crate) async fn restart(&self, id: Uuid) -> Done<Allocation> {
+        self.post_nothing(&format!("/allocations/{id}/restart")).await
+    }
+
     pub(crate) async fn release(&self, id: Uuid) -> Done<Allocation> {
         self.post_nothing(&format!("/allocations/{id}/release")).await
     }

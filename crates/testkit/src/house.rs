@@ -87,6 +87,11 @@ impl ScriptedNode {
         self.held.lock().expect("nobody panicked").clone()
     }
 
+    /// The same, of which it knows nothing more from now on.
+    pub fn take_held(&self) -> Vec<SignedTask> {
+        std::mem::take(&mut self.held.lock().expect("nobody panicked"))
+    }
+
     /// Takes a task if there is one, and does what the script says. Answers whether it did anything.
     async fn step(&self, ctx: &Ctx) -> bool {
         let act = self.script.lock().expect("nobody panicked").front().copied();
@@ -212,6 +217,11 @@ impl House {
         let (script, boot_id) = (Mutex::default(), Mutex::new(new_id()));
         self.nodes.push(ScriptedNode { identity, script, held, boot_id });
         self.nodes.last().expect("it was just added")
+    }
+
+    /// Its nodes, in the order in which they were added.
+    pub fn nodes(&self) -> &[ScriptedNode] {
+        &self.nodes
     }
 
     /// The first node.

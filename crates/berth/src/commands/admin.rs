@@ -32,6 +32,9 @@ pub(crate) enum AdminCommand {
         #[command(flatten)]
         output: Json,
     },
+    /// Restarts somebody's allocation
+    #[command(after_help = "Example:\n  berth --context operator admin restart training")]
+    Restart(alloc::One),
     /// Takes somebody's allocation back
     #[command(
         after_help = "Example:\n  berth --context operator admin force-release training --reason \"broken\""
@@ -72,6 +75,11 @@ impl AdminCommand {
                     return Ok(());
                 }
                 alloc::table(&all)
+            }
+            AdminCommand::Restart(one) => {
+                let id = allocation_id(client, &one.allocation).await?;
+                let restarting = client.restart(id).await?;
+                if one.output.json { say::json(&restarting) } else { alloc::show(&restarting) }
             }
             AdminCommand::ForceRelease { allocation, reason, output } => {
                 let id = allocation_id(client, &allocation).await?;

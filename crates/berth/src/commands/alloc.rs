@@ -3,6 +3,7 @@
 mod create;
 mod receipt;
 mod release;
+mod restart;
 mod timeline;
 
 use clap::{Args, Subcommand};
@@ -41,8 +42,14 @@ pub(crate) enum AllocCommand {
     /// What happened to it, step by step
     #[command(after_help = "Example:\n  berth alloc timeline training --watch")]
     Timeline(timeline::Show),
-    /// Gives it back: everything on it is erased, and billing stops
+    /// Restarts it: what runs is interrupted, and everything stays yours
     #[command(
+        after_help = "Examples:\n  berth alloc restart training --wait\n  berth alloc restart training --yes"
+    )]
+    Restart(restart::Restart),
+    /// Gives it back: everything on it is erased, and billing stops; what is under way is called off
+    #[command(
+        visible_alias = "cancel",
         after_help = "Examples:\n  berth alloc release training --wait\n  berth alloc release training --yes"
     )]
     Release(release::Release),
@@ -106,6 +113,7 @@ impl AllocCommand {
                 if one.output.json { say::json(&allocation) } else { show(&allocation) }
             }
             AllocCommand::Timeline(timeline) => timeline.run(client).await,
+            AllocCommand::Restart(restart) => restart.run(client).await,
             AllocCommand::Release(release) => release.run(client).await,
             AllocCommand::Receipt(receipt) => receipt.run(client).await,
             AllocCommand::Ssh(ssh) => ssh.run(client).await,

@@ -218,3 +218,54 @@ fn a_login_is_never_sent_twice_and_keeps_its_token_to_itself() {
         assert!(!shown.out.contains("berth_fresh") && shown.code == 0, "{}", shown.out);
     }
 }
+
+/// An API on which an allocation is in this status until something is asked of it, and restarts or is released then.
+fn moved(before: &'static str) -> Stub {
+    Stub::answering(move |asked, _| {
+        let path = asked.path.split('?').next().unwrap_or_default();
+        let after = if path.ends_with("/restart") { "restarting" } else { "releasing" };
+        let body = match asked.method.as_str() {
+            "POST" => allocation(ID, "made", after),
+            _ if path.ends_with("/timeline") => timeline(ID, before),
+            _ => allocation(ID, "made", before),
+        };
+        Says::Json(200, body)
+    })
+}
+
+#[test]
+fn a_restart_interrupts_nobody_who_was_not_asked_and_ends_as_it_ends() {
+    let stub = moved("active");
+    let home = Home::at(&stub.api);
+    let ran = home.run(&["alloc", "restart", ID]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("interrupted") && ran.err.contains("--yes"), "{}", ran.err);
+    assert!(stub.asked().iter().all(|each| each.method == "GET"), "nothing was changed");
+    let ran = home.run(&["alloc", "restart", ID, "--yes", "--wait"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let asked = stub.asked();
+    let restart = asked.iter().find(|each| each.method == "POST").expect("it was asked");
+    assert!(restart.path.ends_with("/restart") && restart.key.is_some(), "{restart:?}");
+    let ran =
+        Home::at(&moved("restart_failed").api).run(&["alloc", "restart", ID, "--yes", "--wait"]);
+    assert_eq!(ran.code, 10, "{}", ran.err);
+    assert!(ran.err.contains("the restart of made did not succeed"), "{}", ran.err);
+}
+
+#[test]
+fn a_cancel_is_a_release_that_says_what_was_called_off() {
+    let cases = [
+        ("requested", "preparation of made was called off"),
+        ("provisioning", "it is not charged"),
+        ("restarting", "restart of made was called off"),
+    ];
+    for (before, said) in cases {
+        let stub = moved(before);
+        let ran = Home::at(&stub.api).run(&["alloc", "cancel", ID, "--yes", "--no-wait"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert!(ran.err.contains(said), "{before}: {}", ran.err);
+        assert!(stub.asked().iter().any(|each| each.path.ends_with("/release")));
+    }
+    let ran = Home::at(&moved("active").api).run(&["alloc", "cancel", ID, "--yes", "--no-wait"]);
+    assert!(!ran.err.contains("called off"), "{}", ran.err);
+}

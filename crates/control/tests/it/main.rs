@@ -6,10 +6,13 @@
 )]
 
 mod account;
+mod allocation_cancel;
 mod allocation_create;
 mod allocation_provision;
 mod allocation_release;
 mod allocation_restart;
+mod crossing;
 mod doors;
 mod enrol;
+mod long_wait;
 mod timeline;

@@ -165,4 +165,45 @@ impl House {
         .await
         .expect("a count")
     }
+
+    /// Every allocation has ended, nothing of it is held, and nobody is at it any more.
+    pub async fn all_came_to_an_end(&self) {
+        let left: Vec<String> = sqlx::query_scalar(
+            "SELECT 'allocation ' || id || ' is ' || status
+               FROM allocations WHERE status NOT IN ('released', 'failed')
+              UNION ALL
+             SELECT 'claim ' || id || ' is ' || status FROM claims WHERE status <> 'freed'
+              UNION ALL
+             SELECT 'task ' || id || ' is ' || status
+               FROM node_tasks WHERE status IN ('queued', 'dispatched')
+              UNION ALL
+             SELECT 'run ' || id || ' goes on' FROM workflow_runs WHERE done_at IS NULL",
+        )
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("rows");
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// What time it is in the database, in microseconds since 1970.
+    pub async fn database_micros(&self) -> i64 {
+        sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+            .fetch_one(&self.database.sql)
+            .await
+            .expect("a moment")
+    }
+
+    /// For how long each transaction of the product that is open now has been open, in seconds.
+    pub async fn open_transactions(&self) -> Vec<f64> {
+        sqlx::query_scalar(
+            "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8
+               FROM pg_stat_activity
+              WHERE datname = current_database()
+                AND application_name = 'berth'
+                AND xact_start IS NOT NULL",
+        )
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("a look at all connections")
+    }
 }

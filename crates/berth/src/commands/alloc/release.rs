@@ -1,6 +1,7 @@
 //! Giving an allocation back: said plainly beforehand, and proven afterwards.
 
 use clap::Args;
+use domain::machines::allocation::Status;
 use wire::http::allocations::Allocation;
 
 use super::create::Waiting;
@@ -34,6 +35,9 @@ impl Release {
             confirm(&allocation)?;
         }
         let releasing = client.release(allocation.id).await?;
+        if let Some(called_off) = called_off(allocation.status.0, &releasing) {
+            say::note(called_off);
+        }
         if !self.waiting.wanted() {
             return finish(&releasing, self.output);
         }
@@ -58,6 +62,28 @@ impl Release {
                 Err(interrupted(sentence).next(&format!("alloc timeline {name} --watch")))
             }
         }
+    }
+}
+
+/// What a release has called off, if anything was under way.
+fn called_off(before: Status, releasing: &Allocation) -> Option<String> {
+    let name = say::clean(&releasing.name);
+    match before {
+        // It may have become ready between the look and the release.
+        Status::Requested | Status::Provisioning if releasing.active_at.is_none() => Some(format!(
+            "The preparation of {name} was called off: it was never ready, so it is not charged."
+        )),
+        Status::Restarting => {
+            Some(format!("The restart of {name} was called off: it is erased instead."))
+        }
+        Status::Requested
+        | Status::Provisioning
+        | Status::Active
+        | Status::RestartFailed
+        | Status::Releasing
+        | Status::ReleaseFailed
+        | Status::Released
+        | Status::Failed => None,
     }
 }
 

@@ -314,6 +314,7 @@ CREATE TABLE node_tasks (
     envelope text,
     signature text,
     result jsonb,
+    boot_id uuid,
     CONSTRAINT node_tasks_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
     CONSTRAINT node_tasks_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
     CONSTRAINT node_tasks_pkey PRIMARY KEY (id)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
-use wire::node::{Heartbeat, PROTOCOL, Renewal, SignedTask};
+use wire::node::{Guest, Heartbeat, PROTOCOL, Renewal, SignedTask};
 
 use crate::Error;
 use crate::backoff::Backoff;
@@ -67,9 +67,11 @@ impl Session {
 
     async fn step_heartbeat(&self) -> Result<Result<Duration, GatewayError>, Error> {
         let machine = self.driver.machine();
+        let leases = self.reconciler.leases();
         let guests = self.driver.guests().unwrap_or_else(|failure| {
             tracing::error!(?failure, "the machine does not say what runs on it");
-            Vec::new()
+            // Whatever has a lease may be there: saying that nothing is would be taken for a proof.
+            leases.iter().map(Guest::from).collect()
         });
         let heartbeat = Heartbeat {
             protocol: PROTOCOL,
@@ -78,7 +80,7 @@ impl Session {
             gpus: machine.gpus,
             images: machine.images,
             guests,
-            leases: self.reconciler.leases(),
+            leases,
             running: self.engine.running(),
             refused: self.engine.refused(),
         };

@@ -47,10 +47,26 @@ pub(crate) async fn prepared(house: &House, kind: TaskKind) -> (Uuid, Order) {
     (allocation, Order::new(allocation, 2, work))
 }
 
+/// The boot that a restart has to end: of the guest, or of the machine.
+fn present_boot(house: &House, kind: TaskKind, allocation: Uuid) -> Option<Uuid> {
+    match kind {
+        TaskKind::SliceRestart => house.guest(allocation)["boot_id"].as_str()?.parse().ok(),
+        TaskKind::NodeReboot => {
+            let text = std::fs::read_to_string(house.path().join("world/boot_id")).ok()?;
+            text.trim().parse().ok()
+        }
+        TaskKind::SliceProvision
+        | TaskKind::SliceRelease
+        | TaskKind::UserProvision
+        | TaskKind::UserDeprovision => None,
+    }
+}
+
 async fn killed_at(kind: TaskKind, phase: Phase, after: bool) {
     let house = House::new();
     let (allocation, order) = prepared(&house, kind).await;
     let done_before = house.effects(allocation).len();
+    let boot = present_boot(&house, kind, allocation);
     house.faults(&[Fault { after, ..Fault::new(FaultKind::Crash).at(phase).times(1) }]);
     let agent = house.start();
     house.push(&order);
@@ -70,6 +86,10 @@ async fn killed_at(kind: TaskKind, phase: Phase, after: bool) {
     agent.stopped().await;
     let log = house.gateway.log();
     assert_eq!(log.results_of(order.task).len(), 1, "{kind} {phase}");
+    if let Some(TaskOutcome::Restarted { boot_id_before, boot_id }) = log.outcome(order.task) {
+        assert_eq!(Some(*boot_id_before), boot, "{kind} {phase}");
+        assert_eq!(Some(*boot_id), present_boot(&house, kind, allocation), "{kind} {phase}");
+    }
     assert_eq!(house.effects(allocation)[done_before..], effects(kind), "{kind} {phase} {after}");
     let reports = log.reports(order.task, 1);
     let seqs: Vec<i32> = reports.iter().map(|report| report.seq).collect();

@@ -135,7 +135,7 @@ async fn live_through(deaths: Deaths) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_kills_it_every_effect_happens_once_and_every_end_is_told(deaths in deaths()) {

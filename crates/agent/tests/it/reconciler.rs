@@ -124,3 +124,20 @@ async fn a_task_under_way_is_not_closed_under_its_feet() {
     assert!(worked(&house, &Order::new(come.allocation, 2, release(&[0]))).await);
     agent.stopped().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_does_not_say_what_runs_on_it_proves_nothing_dead() {
+    let house = House::new();
+    let agent = house.start();
+    let come = Order::new(id(), 1, provision(&[0]));
+    assert!(worked(&house, &come).await);
+    let path = house.path().join("world/guests").join(format!("{}.json", come.allocation));
+    std::fs::write(&path, "no guest that anybody could read").expect("written");
+    house.gateway.end(come.allocation);
+    let log = house.gateway.heartbeats(3).await;
+    let last = log.heartbeats.last().expect("there are some");
+    assert_eq!(last.leases.len(), 1, "nothing is returned");
+    let guest = last.guests.first().expect("what has a lease may be there");
+    assert_eq!((guest.allocation_id, guest.slots.as_slice()), (come.allocation, &[0_i16][..]));
+    agent.stopped().await;
+}

@@ -142,6 +142,13 @@ async fn a_fault_that_is_ordered_strikes_and_is_explained() {
     at(&["sim", "fault", "--fault", "crash", "--phase", "vm_started", "--times", "1", "--after"]);
     let made = json(&whole.ok(&create("lucky")));
     assert_eq!(made["status"], "active");
+    // An operator wipes a machine by hand, and is told what was there.
+    let strange = whole.home.run(&["sim", "wipe", "nobody", "--data", &folder]);
+    assert_eq!(strange.code, 5, "{}", strange.err);
+    assert!(strange.err.contains("eu-1-h100-1"), "{}", strange.err);
+    let wiped = at(&["sim", "wipe", "eu-1-h100-1"]).err;
+    assert!(wiped.contains("is gone") && wiped.contains("is wiped"), "{wiped}");
+    assert!(at(&["sim", "wipe", "eu-1-h100-1"]).err.contains("nothing of anybody"));
     assert_eq!(whole.down().code, 0);
     database.remove().await;
 }

@@ -38,6 +38,12 @@ pub struct Lease {
     pub slots: Vec<i16>,
 }
 
+impl From<&Lease> for Guest {
+    fn from(lease: &Lease) -> Guest {
+        Guest { allocation_id: lease.allocation_id, slots: lease.slots.clone() }
+    }
+}
+
 /// `POST /agent/v1/heartbeat`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

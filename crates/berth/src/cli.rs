@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parse
 use wire::problem::ProblemCode;
 
 use crate::client::Client;
-use crate::commands::{account, admin, alloc, audit, login, machine, sim, sku};
+use crate::commands::{account, admin, alloc, app, audit, group, login, machine, sim, sku};
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
 use crate::{say, up};
@@ -80,6 +80,18 @@ enum Command {
         after_help = "Example:\n  berth alloc create --sku h100.slice --gpus 2 --region eu-1"
     )]
     Alloc(alloc::AllocCommand),
+    /// Groups of allocations: all of them or none
+    #[command(
+        subcommand,
+        after_help = "Example:\n  berth group create --name training --member h100.slice:8:2@eu-1"
+    )]
+    Group(group::GroupCommand),
+    /// App instances: applications bound to an allocation or a group
+    #[command(
+        subcommand,
+        after_help = "Example:\n  berth app create my-cluster --app ray --group training"
+    )]
+    App(app::AppCommand),
     /// What operators do: the fleet, stuck allocations, dead letters
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Admin(admin::AdminCommand),
@@ -201,6 +213,8 @@ pub(crate) fn run() -> Done {
         Command::Token(command) => wait_for(command.run(&session.client()?)),
         Command::Sku(command) => wait_for(command.run(&session.client()?)),
         Command::Alloc(command) => wait_for(command.run(&session.client()?)),
+        Command::Group(command) => wait_for(command.run(&session.client()?)),
+        Command::App(command) => wait_for(command.run(&session.client()?)),
         Command::Admin(command) => wait_for(command.run(&session.client()?))
             .map_err(|failure| session.as_operator(failure)),
         Command::Audit(audit) => {

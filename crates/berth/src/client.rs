@@ -2,6 +2,7 @@
 //! connection never does it twice.
 
 mod call;
+mod groups;
 
 use reqwest::Method;
 use serde::Serialize;

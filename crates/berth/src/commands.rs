@@ -3,7 +3,9 @@
 pub(crate) mod account;
 pub(crate) mod admin;
 pub(crate) mod alloc;
+pub(crate) mod app;
 pub(crate) mod audit;
+pub(crate) mod group;
 pub(crate) mod login;
 pub(crate) mod machine;
 pub(crate) mod sim;

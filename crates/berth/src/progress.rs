@@ -91,6 +91,11 @@ fn of_phase(task: &str, each: &TimelinePhase, now: Timestamp) -> Step {
 }
 
 impl Step {
+    /// A step that is not of a timeline.
+    pub(crate) fn of(key: String, text: &str, state: State, took: Option<Duration>) -> Step {
+        Step { key, part: false, text: say::clean(text), state, took, usually: None }
+    }
+
     /// Its time: `4 min 40 s usually, 3 min in` while it runs, how long it took afterwards.
     fn time(&self) -> String {
         let took = self.took.map(span);
@@ -174,9 +179,14 @@ impl View {
     /// Shows how it stands.
     pub(crate) fn show(&mut self, timeline: &Timeline, now: Timestamp) {
         let steps = steps(timeline, now, self.since);
+        self.show_steps(&steps);
+    }
+
+    /// The same for steps that are not of a timeline.
+    pub(crate) fn show_steps(&mut self, steps: &[Step]) {
         match &mut self.screen {
-            Screen::Live(live) => live.show(&steps),
-            Screen::Plain(plain) => plain.show(&steps),
+            Screen::Live(live) => live.show(steps),
+            Screen::Plain(plain) => plain.show(steps),
         }
     }
 

@@ -29,6 +29,7 @@ codes! {
         GroupCreate = "group.create",
         GroupRelease = "group.release",
         AppInstanceCreate = "app_instance.create",
+        AppInstanceMembers = "app_instance.members",
         AppInstanceEnd = "app_instance.end",
         NodeCreate = "node.create",
         NodeJoinToken = "node.join_token",

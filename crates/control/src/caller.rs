@@ -1,6 +1,6 @@
 //! Who asks. Made by the door that has checked the token; stories take it as it is.
 
-use domain::ids::AllocationId;
+use domain::ids::{AllocationGroupId, AllocationId};
 use domain::policy::{Bearer, Permission, ProjectRole, Scope};
 use lifecycle::Source;
 use store::lifecycle::Actor;
@@ -74,6 +74,20 @@ impl Caller {
     ) -> Result<ProjectRole, Error> {
         let role = store::allocations::role_on(&ctx.store, id, self.user_id).await?;
         enough(role.ok_or(Error::NotFound("allocation"))?, permission)
+    }
+
+    /// The caller's role in the project of a group, if it is enough for `permission`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when it is not theirs, or there is none: they do not learn which.
+    pub async fn on_group(
+        &self,
+        ctx: &Ctx,
+        id: AllocationGroupId,
+        permission: Permission,
+    ) -> Result<ProjectRole, Error> {
+        let role = store::allocation_groups::role_on(&ctx.store, id, self.user_id).await?;
+        enough(role.ok_or(Error::NotFound("allocation group"))?, permission)
     }
 
     /// As the log will name them.

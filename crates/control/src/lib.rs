@@ -5,6 +5,8 @@
 
 pub mod account;
 pub mod allocation;
+pub mod allocation_group;
+pub mod app_instance;
 mod assembly;
 pub mod audit_log;
 pub mod caller;

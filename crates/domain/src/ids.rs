@@ -40,6 +40,8 @@ ids! {
     AllocationId,
     /// Several allocations that belong together.
     AllocationGroupId,
+    /// An application that is bound to an allocation or a group.
+    AppInstanceId,
     /// One slot or node held by an allocation.
     ClaimId,
     /// A machine of the fleet.

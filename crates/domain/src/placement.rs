@@ -1,4 +1,7 @@
-//! Which slots of a node a request gets. Pure; which node is the database's question, because only it can lock one.
+//! Which slots of a node a request gets. Pure; which node is the database's question, because only it can lock one. Only
+//! for a group whose members do not fit one by one is that decided here too, over nodes that are locked: see [`pack`].
+
+pub mod pack;
 
 use crate::ids::SlotId;
 

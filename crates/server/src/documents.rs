@@ -23,8 +23,10 @@ use crate::doors::{Door, routes};
 use crate::http::problem::MEDIA_TYPE;
 
 const SECURITY: &str = "token";
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 8] = [
     ("allocations", "Ask for GPUs, look at them, give them back."),
+    ("allocation groups", "Several allocations, all of them or none."),
+    ("apps", "Applications that are bound to an allocation or a group."),
     ("catalogue", "What can be asked for, and what is free."),
     ("account", "Login, tokens, SSH keys."),
     ("projects", "Projects and their members."),
@@ -184,7 +186,9 @@ fn statuses(operation: &Operation, door: &Door) -> BTreeSet<u16> {
     if door.path.ends_with("/login") {
         statuses.extend([401, 429]);
     }
-    if door.path.contains('{') || door.path.ends_with("/allocations") {
+    // What belongs to a project is not found by who is no member of it.
+    let of_project = matches!(door.permission.bearer(), Bearer::Member(_));
+    if door.path.contains('{') || door.path.ends_with("/allocations") || of_project {
         statuses.insert(404);
     }
     if !door.query.is_empty() {

@@ -65,9 +65,17 @@ CREATE TABLE policies (
 );
 
 ALTER TABLE allocation_groups
-    ADD COLUMN name       text,
-    ADD COLUMN owner_id   uuid,
-    ADD COLUMN created_at timestamptz NOT NULL DEFAULT clock_timestamp();
+    ADD COLUMN name                 text,
+    ADD COLUMN owner_id             uuid,
+    ADD COLUMN created_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The last wish to release what is left of it, whose it is, and when every member was asked. Pending in between.
+    ADD COLUMN release_id           uuid,
+    ADD COLUMN release_by           uuid,
+    ADD COLUMN release_noted_at     timestamptz,
+    ADD COLUMN release_passed_on_at timestamptz;
+
+CREATE INDEX allocation_groups_pending ON allocation_groups (release_noted_at)
+    WHERE release_id IS NOT NULL AND release_passed_on_at IS NULL;
 
 CREATE INDEX allocation_groups_project ON allocation_groups (project_id, id);
 

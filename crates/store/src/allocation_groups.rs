@@ -3,35 +3,75 @@
 
 use domain::derived::allocation_group::{MemberView, derive};
 use domain::derived::crossing;
-use domain::ids::{AllocationGroupId, EventId};
+use domain::ids::{AllocationGroupId, AllocationId, EventId};
 use domain::machines::allocation::Status as Member;
 use domain::machines::{Allocation, AllocationGroup};
+use domain::policy::ProjectRole;
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code, Machine, Outcome, Source};
 use sqlx::Row as _;
 use uuid::Uuid;
 
 use crate::lifecycle::{Actor, Birth, Report, born, stored, write};
-use crate::{Error, Tx};
+use crate::{Error, Store, Tx};
 
 type Status = <AllocationGroup as Machine>::Status;
+
+/// A group to be.
+#[derive(Clone, Debug)]
+pub struct NewGroup {
+    /// Its identity.
+    pub id: AllocationGroupId,
+    /// Whose it is.
+    pub project_id: Uuid,
+    /// What it is called.
+    pub name: Option<String>,
+    /// Who asked for it.
+    pub owner_id: Option<Uuid>,
+}
 
 /// Adds a group; its members name it when they are inserted, in the same transaction.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn insert(
-    tx: &mut Tx,
-    id: AllocationGroupId,
-    project_id: Uuid,
-    birth: &Birth,
-) -> Result<(), Error> {
-    sqlx::query("INSERT INTO allocation_groups (id, project_id) VALUES ($1, $2)")
-        .bind(id.uuid())
-        .bind(project_id)
-        .execute(tx.connection())
-        .await?;
-    born::<AllocationGroup>(tx, id, birth).await?;
+pub async fn insert(tx: &mut Tx, group: &NewGroup, birth: &Birth) -> Result<(), Error> {
+    sqlx::query(
+        "INSERT INTO allocation_groups (id, project_id, name, owner_id) VALUES ($1, $2, $3, $4)",
+    )
+    .bind(group.id.uuid())
+    .bind(group.project_id)
+    .bind(&group.name)
+    .bind(group.owner_id)
+    .execute(tx.connection())
+    .await?;
+    born::<AllocationGroup>(tx, group.id, birth).await?;
     Ok(())
+}
+
+/// The role of a user in the project of a group; none when they have none, or there is no such group.
+///
+/// # Errors
+/// When the database fails.
+pub async fn role_on(
+    store: &Store,
+    id: AllocationGroupId,
+    user: Uuid,
+) -> Result<Option<ProjectRole>, Error> {
+    let row = sqlx::query(
+        "SELECT member.role
+           FROM allocation_groups AS grouped
+           JOIN project_members AS member ON member.project_id = grouped.project_id AND member.user_id = $2
+          WHERE grouped.id = $1",
+    )
+    .bind(id.uuid())
+    .bind(user)
+    .fetch_optional(store.pool())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    Ok(ProjectRole::parse(row.try_get(0)?))
 }
 
 /// Keeps the group's fold from changing until the transaction ends.
@@ -73,6 +113,115 @@ pub async fn request_release(
     .execute(tx.connection())
     .await?;
     refold(tx, id, cause).await
+}
+
+/// Notes that the members that are left have to be asked to release, if there are any; answers with the identity of that
+/// wish. It is pending until [`passed_on`] says so, whatever dies meanwhile. The caller holds the group's lock.
+///
+/// # Errors
+/// When the database fails.
+pub async fn note_release(
+    tx: &mut Tx,
+    id: AllocationGroupId,
+    by: Uuid,
+) -> Result<Option<Uuid>, Error> {
+    let release = tx.new_id();
+    let noted = sqlx::query(
+        "UPDATE allocation_groups
+            SET release_id = $2, release_by = $3, release_noted_at = clock_timestamp(), release_passed_on_at = NULL
+          WHERE id = $1
+            AND EXISTS (
+                SELECT 1
+                  FROM allocations
+                 WHERE group_id = $1 AND status NOT IN ('releasing', 'released', 'failed'))",
+    )
+    .bind(id.uuid())
+    .bind(release)
+    .bind(by)
+    .execute(tx.connection())
+    .await?;
+    Ok((noted.rows_affected() == 1).then_some(release))
+}
+
+/// A release that has to be passed on to members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The wish.
+    pub release: Uuid,
+    /// Whose.
+    pub by: Uuid,
+    /// The members that are left, in the order in which they came.
+    pub members: Vec<AllocationId>,
+}
+
+/// The release that is still to be passed on, with the members that were not asked yet.
+///
+/// # Errors
+/// When the database fails.
+pub async fn pending_release(tx: &mut Tx, id: AllocationGroupId) -> Result<Option<Pending>, Error> {
+    let row = sqlx::query(
+        "SELECT release_id, release_by,
+                ARRAY(SELECT allocations.id
+                        FROM allocations
+                       WHERE group_id = $1 AND status NOT IN ('releasing', 'released', 'failed')
+                       ORDER BY allocations.id)
+           FROM allocation_groups
+          WHERE id = $1 AND release_id IS NOT NULL AND release_passed_on_at IS NULL",
+    )
+    .bind(id.uuid())
+    .fetch_optional(tx.connection())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let members: Vec<Uuid> = row.try_get(2)?;
+    Ok(Some(Pending {
+        release: row.try_get(0)?,
+        by: row.try_get(1)?,
+        members: members.into_iter().map(AllocationId).collect(),
+    }))
+}
+
+/// Every member was asked, as that wish has it. A newer wish stays pending.
+///
+/// # Errors
+/// When the database fails.
+pub async fn passed_on(tx: &mut Tx, id: AllocationGroupId, release: Uuid) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE allocation_groups SET release_passed_on_at = clock_timestamp()
+          WHERE id = $1 AND release_id = $2 AND release_passed_on_at IS NULL",
+    )
+    .bind(id.uuid())
+    .bind(release)
+    .execute(tx.connection())
+    .await?;
+    Ok(())
+}
+
+/// Releases that were noted before `before` and that nobody passes on.
+///
+/// # Errors
+/// When the database fails.
+pub async fn forgotten_releases(
+    tx: &mut Tx,
+    before: Timestamp,
+) -> Result<Vec<(AllocationGroupId, Uuid)>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, release_id
+           FROM allocation_groups
+          WHERE release_id IS NOT NULL AND release_passed_on_at IS NULL
+            AND release_noted_at < $1
+            AND NOT EXISTS (
+                SELECT 1
+                  FROM workflow_runs
+                 WHERE workflow_runs.entity_id = allocation_groups.id AND done_at IS NULL)
+          ORDER BY release_noted_at
+          LIMIT 100",
+    )
+    .bind(before.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok((AllocationGroupId(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 
 /// Computes the group's status from its members, in a statement that sees them as they are now, and writes it if it

@@ -2,6 +2,7 @@
 //! Run after tests and in production; it changes nothing.
 
 mod allocations;
+mod groups;
 mod spine;
 
 use lifecycle::writer::BORN;
@@ -41,11 +42,13 @@ pub const INVARIANTS: &[Invariant] = &[
     spine::I09,
     spine::I10,
     spine::I11,
+    groups::I21,
     spine::I22,
     spine::I25,
     spine::I26,
     allocations::HINT,
     allocations::GUESTS,
+    groups::APPS,
 ];
 
 /// Asks every invariant.

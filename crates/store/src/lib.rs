@@ -9,6 +9,7 @@ pub mod accounts;
 pub mod allocation_groups;
 pub mod allocations;
 pub mod api_tokens;
+pub mod app_instances;
 pub mod audit;
 pub mod audit_log;
 pub mod bell;

@@ -143,14 +143,118 @@ pub async fn find(tx: &mut Tx, wanted: &Wanted<'_>) -> Result<Option<Place>, Err
     let Some(node) = node.map(NodeId) else {
         return Ok(None);
     };
-    let Some(gpus) = wanted.gpus else {
-        return Ok(Some(Place { node, slots: Vec::new() }));
+    take(tx, node, wanted.gpus).await.map(Some)
+}
+/// Whoever places a group waits for whoever places another: a group holds several nodes and waits for more, which two at a
+/// time must not do. The lock is gone with the transaction. A request for a single allocation does not take it: it never
+/// waits for a node while it holds one.
+const GROUP_PLACEMENT: i64 = 0x6265_7274_6867_7270;
+
+/// Waits for its turn to place a group.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lock_groups(tx: &mut Tx) -> Result<(), Error> {
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(GROUP_PLACEMENT)
+        .execute(tx.connection())
+        .await?;
+    Ok(())
+}
+
+/// For what candidates are sought.
+#[derive(Clone, Debug)]
+pub struct Sought<'a> {
+    /// Where.
+    pub region: &'a str,
+    /// What.
+    pub sku: &'a str,
+    /// The images that members need.
+    pub images: &'a [String],
+    /// How many members there are: no more nodes are needed of each image.
+    pub members: i64,
+}
+
+/// The nodes with most free, so many of each image; not locked yet.
+///
+/// # Errors
+/// When the database fails.
+pub async fn candidates(tx: &mut Tx, sought: &Sought<'_>) -> Result<Vec<NodeId>, Error> {
+    let rows = sqlx::query(
+        "SELECT DISTINCT freest.id
+           FROM unnest($3::text[]) AS wanted (image)
+          CROSS JOIN LATERAL (
+                SELECT nodes.id
+                  FROM nodes
+                 WHERE nodes.sku = $2 AND nodes.region = $1 AND status = 'ready' AND free_slots > 0
+                   AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id AND image = wanted.image)
+                 ORDER BY free_slots DESC, free_numa_max DESC, nodes.id DESC
+                 LIMIT $4
+                ) AS freest
+          ORDER BY freest.id",
+    )
+    .bind(sought.region)
+    .bind(sought.sku)
+    .bind(sought.images)
+    .bind(sought.members)
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok(NodeId(row.try_get(0)?))).collect()
+}
+
+/// A node that is locked until the transaction ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub node: NodeId,
+    /// How many slots are free; 1 for a whole machine.
+    pub free: i16,
+    /// Which of the images that were asked for it has.
+    pub images: Vec<String>,
+}
+
+/// Locks nodes, in order, and reads what they have free now. One that takes no placements any more is left out.
+///
+/// # Errors
+/// [`Error::Conflict`] when somebody else waits for us while we wait for them.
+pub async fn lock_candidates(
+    tx: &mut Tx,
+    nodes: &[NodeId],
+    images: &[String],
+) -> Result<Vec<Candidate>, Error> {
+    let ids: Vec<Uuid> = nodes.iter().map(|node| node.uuid()).collect();
+    let rows = sqlx::query(
+        "SELECT id, free_slots,
+                ARRAY(SELECT image FROM node_images WHERE node_id = nodes.id AND image = ANY($2) ORDER BY image)
+           FROM nodes
+          WHERE id = ANY($1) AND status = 'ready'
+          ORDER BY id
+            FOR NO KEY UPDATE",
+    )
+    .bind(ids)
+    .bind(images)
+    .fetch_all(tx.connection())
+    .await?;
+    let candidate = |row: &sqlx::postgres::PgRow| {
+        let node = NodeId(row.try_get(0)?);
+        Ok(Candidate { node, free: row.try_get(1)?, images: row.try_get(2)? })
+    };
+    rows.iter().map(candidate).collect()
+}
+
+/// Takes what is wanted of a node that the caller has locked and found large enough.
+///
+/// # Errors
+/// [`Error::Conflict`] when it is not.
+pub async fn take(tx: &mut Tx, node: NodeId, gpus: Option<i16>) -> Result<Place, Error> {
+    let Some(gpus) = gpus else {
+        return Ok(Place { node, slots: Vec::new() });
     };
     let free = free_slots(tx, node).await?;
     // The count that led here was written with the claims it counts, and the node is ours: if it is wrong, something
     // wrote claims behind the database's back.
     let slots = choose(&free, usize::try_from(gpus).unwrap_or(0)).ok_or(Error::Conflict)?;
-    Ok(Some(Place { node, slots }))
+    Ok(Place { node, slots })
 }
 
 async fn free_slots(tx: &mut Tx, node: NodeId) -> Result<Vec<FreeSlot>, Error> {

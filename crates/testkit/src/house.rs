@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use control::account::install;
 use control::allocation::{create, release, restart, view};
+use control::allocation_group;
 use control::idempotency::{Answer, Key};
 use control::node::enrol::{AgentIdentity, enrol};
 use control::node::{admin, task};
@@ -19,6 +20,7 @@ use spine::{Clock, Spine};
 use store::{Options, Store, audit};
 use uuid::Uuid;
 use wire::http::admin::NewNode;
+use wire::http::allocation_groups::{AllocationGroup, NewGroup, NewMember};
 use wire::http::allocations::{Allocation, NewAllocation};
 use wire::node::{
     CleanupProof, Enrolment, Envelope, FailureReason, JoinToken, PROTOCOL, SignedTask, TaskOutcome,
@@ -247,6 +249,31 @@ impl House {
         Ok(create::request(&self.ctx, &self.tenant, &asked, &key).await?.body)
     }
 
+    /// Asks for a group in `eu-1` whose members have these counts, all of them required.
+    ///
+    /// # Errors
+    /// What the story answers.
+    pub async fn group(&self, sku: &str, gpus: &[i16]) -> Result<AllocationGroup, Error> {
+        let member = |gpus: &i16| NewMember {
+            sku: sku.to_owned(),
+            gpus: *gpus,
+            region: "eu-1".to_owned(),
+            image: None,
+            name: None,
+            required: None,
+            ssh_key_ids: None,
+            count: None,
+        };
+        let asked = NewGroup {
+            project_id: self.project,
+            name: None,
+            members: gpus.iter().map(member).collect(),
+            ssh_key_ids: Vec::new(),
+        };
+        let key = self.key("POST /allocation-groups");
+        Ok(allocation_group::create::request(&self.ctx, &self.tenant, &asked, &key).await?.body)
+    }
+
     /// A key that was never used.
     pub fn key(&self, route: &'static str) -> Key {
         Key::of(self.tenant.user_id, route, &new_id().to_string(), b"")
@@ -294,6 +321,25 @@ impl House {
             .fetch_all(&self.database.sql)
             .await
             .expect("claims")
+    }
+
+    /// How many rows a table has.
+    pub async fn rows(&self, table: &'static str) -> i64 {
+        // A name of our own schema, not input.
+        sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}")))
+            .fetch_one(&self.database.sql)
+            .await
+            .expect("a count")
+    }
+
+    /// The node loses an image.
+    pub async fn lose_image(&self, node: NodeId, image: &str) {
+        sqlx::query("DELETE FROM node_images WHERE node_id = $1 AND image = $2")
+            .bind(node.uuid())
+            .bind(image)
+            .execute(&self.database.sql)
+            .await
+            .expect("it is gone");
     }
 
     /// What was published about it, in order.

@@ -26,6 +26,11 @@ fn birth() -> Birth {
     Birth::new(EventId(new_id()), actor(Source::Worker))
 }
 
+/// A group of nobody in particular.
+fn nameless(id: AllocationGroupId) -> allocation_groups::NewGroup {
+    allocation_groups::NewGroup { id, project_id: new_id(), name: None, owner_id: None }
+}
+
 /// An allocation and what it holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixture {
@@ -98,8 +103,9 @@ impl Database {
     /// A group without members yet.
     pub async fn group(&self) -> AllocationGroupId {
         let id = AllocationGroupId(new_id());
-        let made = self
-            .in_transaction(async |tx| allocation_groups::insert(tx, id, new_id(), &birth()).await);
+        let made = self.in_transaction(async |tx| {
+            allocation_groups::insert(tx, &nameless(id), &birth()).await
+        });
         made.await.expect("a group can be made");
         id
     }
@@ -196,7 +202,7 @@ impl Fixture {
 async fn insert_alone(tx: &mut Tx, machine: &str, id: Uuid) -> Result<(), Error> {
     match machine {
         "allocation_group" => {
-            allocation_groups::insert(tx, AllocationGroupId(id), new_id(), &birth()).await
+            allocation_groups::insert(tx, &nameless(AllocationGroupId(id)), &birth()).await
         }
         "node" => {
             let (name, region, sku) = (format!("node-{id}"), "north".to_owned(), "h100".to_owned());

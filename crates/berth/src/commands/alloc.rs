@@ -1,6 +1,6 @@
 //! Allocations, as their tenant sees them.
 
-mod create;
+pub(crate) mod create;
 mod receipt;
 mod release;
 mod restart;

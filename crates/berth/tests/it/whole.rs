@@ -152,3 +152,49 @@ async fn a_fault_that_is_ordered_strikes_and_is_explained() {
     assert_eq!(whole.down().code, 0);
     database.remove().await;
 }
+
+#[tokio::test]
+async fn a_group_is_had_used_and_given_back_by_its_commands() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let up = whole.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    for empty in [["group", "list"], ["app", "list"]] {
+        assert!(whole.ok(&empty).err.contains("create"), "an empty list teaches nothing");
+    }
+    let group = ["group", "create", "--name", "training", "--region", "eu-1"];
+    let members = ["--member", "h100.slice:2:2", "--optional", "h100.slice:1@eu-1"];
+    let made = whole.ok(&[&group[..], &members, &["--wait", "--json"]].concat());
+    assert!(made.err.contains("training-2: 2 × h100.slice, active"), "{}", made.err);
+    let made = json(&made);
+    assert_eq!(
+        (&made["status"], made["members"].as_array().map(Vec::len)),
+        (&"active".into(), Some(3))
+    );
+    assert_eq!(made["members"][2]["required"], false);
+    assert!(whole.ok(&["group", "list"]).out.contains("training"));
+    let shown = whole.ok(&["group", "show", "training"]).out;
+    assert!(shown.contains("training-3") && shown.contains("ssh -p "), "{shown}");
+
+    let app = ["app", "create", "cluster", "--app", "ray", "--group", "training"];
+    let app = whole.ok(&[&app[..], &["--role", "training-1=head", "--json"]].concat());
+    assert_eq!(json(&app)["members"][0]["role"], "head");
+    assert!(whole.ok(&["app", "list"]).out.contains("active"));
+    assert!(whole.ok(&["app", "show", "cluster"]).out.contains("training-1, which is active"));
+
+    let much = whole.home.run(&["group", "create", "--member", "h100.slice:8:32@eu-1"]);
+    assert_eq!(much.code, 7, "{}", much.err);
+    assert!(much.err.contains("ll 32 members"), "{}", much.err);
+    assert_eq!(whole.home.run(&["group", "create", "--member", "h100.slice:8"]).code, 2, "where?");
+    assert_eq!(whole.home.run(&["group", "show", "nobody"]).code, 5);
+
+    let release = ["group", "release", "training", "--yes"];
+    let released = json(&whole.ok(&[&release[..], &["--wait", "--json"]].concat()));
+    assert_eq!(released["status"], "released");
+    assert_eq!(whole.home.run(&release).code, 6, "there is nothing left");
+    assert!(whole.ok(&["app", "end", "cluster"]).out.contains("which is released"));
+    let audit = json(&whole.ok(&["--context", "operator", "audit", "--json"]));
+    assert_eq!(audit["clean"], true);
+    assert_eq!(whole.down().code, 0);
+    database.remove().await;
+}

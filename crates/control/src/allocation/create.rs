@@ -1,6 +1,7 @@
 //! Create: the request is judged, placed and written in one transaction; what follows is the provision's story.
 //! Door: POST /allocations.
 
+use domain::ids::AllocationId;
 use serde_json::json;
 use wire::http::allocations::{Allocation, NewAllocation};
 
@@ -44,7 +45,8 @@ pub async fn request(
         return Err(judge::no_capacity(&mut tx, &ask, &judged.sku).await?);
     };
     let role = judged.role;
-    let id = judge::write(&mut tx, caller, (&ask, judged), (&place, None)).await?;
+    let id = AllocationId(tx.new_id());
+    judge::write(&mut tx, caller, id, (&ask, judged), (&place, None)).await?;
 
     let viewer = Viewer::of(caller, Some(role));
     let shown = view::in_transaction(&mut tx, id, viewer).await?;

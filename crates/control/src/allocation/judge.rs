@@ -121,10 +121,10 @@ pub(crate) async fn find(
 pub(crate) async fn write(
     tx: &mut Tx,
     caller: &Caller,
+    id: AllocationId,
     (ask, judged): (&Ask<'_>, Judged),
     (place, member_of): (&Place, Option<(AllocationGroupId, bool)>),
-) -> Result<AllocationId, Error> {
-    let id = AllocationId(tx.new_id());
+) -> Result<(), Error> {
     let agreed = Agreed {
         name: Some(ask.name.map_or_else(|| made_up(ask.sku, id), str::to_owned)),
         owner_id: Some(caller.user_id),
@@ -148,8 +148,7 @@ pub(crate) async fn write(
     birth.cause = Some(caller.cause());
     allocations::insert(tx, &new, birth.clone()).await?;
     let slots: Vec<SlotId> = place.slots.iter().map(|slot| slot.id).collect();
-    claims::insert_all(tx, id, place.node, &slots, &birth).await?;
-    Ok(id)
+    Ok(claims::insert_all(tx, id, place.node, &slots, &birth).await?)
 }
 
 fn may_create(terms: &Terms) -> Result<ProjectRole, Error> {

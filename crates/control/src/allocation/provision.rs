@@ -351,7 +351,7 @@ pub async fn exhausted(ctx: &Ctx, id: AllocationId, operation: OperationId) -> R
 }
 
 /// A lost race is a fault of the transaction; everything else is an answer.
-pub(super) fn reported(outcome: Outcome<Status>) -> Result<Outcome<Status>, Error> {
+pub(crate) fn reported(outcome: Outcome<Status>) -> Result<Outcome<Status>, Error> {
     if outcome.is_retryable() { Err(store::Error::Conflict.into()) } else { Ok(outcome) }
 }
 

@@ -128,7 +128,8 @@ pub async fn in_transaction(
     Ok(shown(row.ok_or(Error::NotFound("allocation"))?, viewer))
 }
 
-fn shown(row: Row, viewer: Viewer) -> Allocation {
+/// A row as this viewer sees it.
+pub(crate) fn shown(row: Row, viewer: Viewer) -> Allocation {
     let status_text = status_text(&row);
     let shape = if row.whole { Shape::Baremetal } else { Shape::GpuSlice };
     // How to reach it is of use while there is something to reach.

@@ -12,6 +12,7 @@ use store::allocations::{self, Forgotten};
 
 use crate::account::tokens;
 use crate::allocation::{provision, release, restart};
+use crate::allocation_group;
 use crate::node::{heartbeat, task};
 use crate::{Ctx, Error, idempotency};
 
@@ -27,6 +28,7 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "silent_nodes", seconds(5), |ctx| Box::pin(heartbeat::sweep_offline(ctx))),
         timer(ctx, "node_tasks", seconds(5), |ctx| Box::pin(task::sweep(ctx))),
         timer(ctx, "forgotten_allocations", seconds(10), |ctx| Box::pin(take_up(ctx))),
+        timer(ctx, "forgotten_group_releases", seconds(10), |ctx| Box::pin(pass_on(ctx))),
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx))),
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
@@ -60,6 +62,12 @@ async fn take_up(ctx: &Ctx) -> Result<u64, Error> {
         taken_up += u64::from(ctx.workflows.start(run).await?);
     }
     Ok(taken_up)
+}
+
+/// The release of a group that was noted and never passed on to its members.
+async fn pass_on(ctx: &Ctx) -> Result<u64, Error> {
+    let before = ctx.clock.now().checked_sub(FORGOTTEN_AFTER).unwrap_or_default();
+    allocation_group::release::take_up(ctx, before).await
 }
 
 fn run_for(allocation: &Forgotten) -> Result<Option<NewRun>, Error> {

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use spine::workflow::{Definition, Happened, Next, Run, StepError};
 
 use crate::allocation::{provision, release, restart};
+use crate::allocation_group;
 use crate::{Ctx, Error};
 
 type Story = for<'a> fn(&'a Ctx, &'a Run, &'a Happened) -> BoxFuture<'a, Result<Next, Error>>;
@@ -21,6 +22,9 @@ pub fn table(ctx: &Ctx) -> Vec<Definition> {
         }),
         definition(ctx, release::WORKFLOW, |ctx, run, happened| {
             Box::pin(release::step(ctx, run, happened))
+        }),
+        definition(ctx, allocation_group::release::WORKFLOW, |ctx, run, happened| {
+            Box::pin(allocation_group::release::step(ctx, run, happened))
         }),
     ]
 }

@@ -8,9 +8,11 @@
 mod account;
 mod allocation_cancel;
 mod allocation_create;
+mod allocation_groups;
 mod allocation_provision;
 mod allocation_release;
 mod allocation_restart;
+mod app_instances;
 mod crossing;
 mod doors;
 mod enrol;

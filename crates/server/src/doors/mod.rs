@@ -3,7 +3,9 @@
 
 mod account;
 mod admin;
+mod allocation_groups;
 mod allocations;
+mod app_instances;
 mod catalogue;
 mod guard;
 mod health;

@@ -8,7 +8,9 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem, Paths};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt as _};
 use utoipa_axum::routes;
 
-use super::{Door, account, admin, allocations, catalogue, guard, health};
+use super::{
+    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, guard, health,
+};
 use crate::http::{Front, frame};
 
 type Entry = (Permission, UtoipaMethodRouter<Front>);
@@ -49,6 +51,15 @@ fn table() -> Vec<Entry> {
         (AllocationRelease, routes!(allocations::release_allocation)),
         (AllocationRead, routes!(allocations::show_timeline)),
         (AllocationRead, routes!(allocations::show_receipt)),
+        (AllocationRead, routes!(allocation_groups::list_allocation_groups)),
+        (AllocationCreate, routes!(allocation_groups::create_allocation_group)),
+        (AllocationRead, routes!(allocation_groups::show_allocation_group)),
+        (AllocationRelease, routes!(allocation_groups::release_allocation_group)),
+        (AllocationRead, routes!(app_instances::list_app_instances)),
+        (AllocationCreate, routes!(app_instances::create_app_instance)),
+        (AllocationRead, routes!(app_instances::show_app_instance)),
+        (AllocationCreate, routes!(app_instances::put_app_members)),
+        (AllocationCreate, routes!(app_instances::end_app_instance)),
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
         (FleetRead, routes!(admin::show_operator_timeline)),

@@ -44,13 +44,18 @@ pub fn all<T>(items: Vec<T>) -> Json<Page<T>> {
     Json(Page { items, next_cursor: None })
 }
 
-/// An allocation with its version; nothing but the version when the caller has it already.
+/// An allocation with its version.
 pub fn allocation(asked: &HeaderMap, allocation: Allocation) -> Response {
-    let tag = format!("\"{}\"", allocation.seq);
+    versioned(asked, allocation.seq, allocation)
+}
+
+/// Something with its version; nothing but the version when the caller has it already.
+pub fn versioned<T: Serialize>(asked: &HeaderMap, version: i64, body: T) -> Response {
+    let tag = format!("\"{version}\"");
     let known = asked.get_all(IF_NONE_MATCH).iter().any(|given| matches(given, &tag));
     let mut response = match known {
         true => StatusCode::NOT_MODIFIED.into_response(),
-        false => Json(allocation).into_response(),
+        false => Json(body).into_response(),
     };
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);

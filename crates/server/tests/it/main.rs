@@ -5,6 +5,7 @@
     reason = "a step that can't be taken fails the test, and says which"
 )]
 
+mod allocation_groups;
 mod answers;
 mod api;
 mod bad_input;

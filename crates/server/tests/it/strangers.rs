@@ -1,12 +1,14 @@
 //! Every door of the table, tried by those who may not go through it. Generated from the table: a new door is tried too.
 
 use control::account::{ssh_keys, tokens};
+use control::app_instance;
 use domain::policy::{Bearer, Permission, Scope};
 use serde_json::{Value, json};
 use server::doors::{Door, routes};
 use testkit::new_id;
 use uuid::Uuid;
 use wire::http::account::{NewSshKey, NewToken};
+use wire::http::app_instances::NewAppInstance;
 
 use crate::api::{Api, Told, described, document, example, forget, told};
 
@@ -16,6 +18,8 @@ const SSH_KEY: &str =
 /// What belongs to somebody else.
 struct Foreign {
     allocation: Uuid,
+    group: Uuid,
+    app: Uuid,
     project: Uuid,
     ssh_key: Uuid,
     token: Uuid,
@@ -31,8 +35,20 @@ impl Foreign {
         let token = NewToken { name: "ci".to_owned(), scopes: vec![], ttl_seconds: None };
         let token = NewToken { scopes: vec![Scope::Read.into()], ..token };
         let token = tokens::create(ctx, tenant, &token, None).await.expect("a token").body;
+        let group = api.house.group("h100.slice", &[1]).await.expect("it fits").id;
+        let app = NewAppInstance {
+            project_id: api.house.project,
+            name: "cluster".to_owned(),
+            app: "ray".to_owned(),
+            allocation_id: None,
+            group_id: Some(group),
+            members: Vec::new(),
+        };
+        let app = app_instance::create(ctx, tenant, &app, None).await.expect("an app").body.id;
         Foreign {
             allocation: api.house.create("h100.slice", 1).await.expect("it fits").id,
+            group,
+            app,
             project: api.house.project,
             ssh_key: key.id,
             token: token.token.id,
@@ -43,14 +59,17 @@ impl Foreign {
 
     /// What nobody has.
     fn nothing() -> Foreign {
-        let [allocation, project, ssh_key, token, node, user] = std::array::from_fn(|_| new_id());
-        Foreign { allocation, project, ssh_key, token, node, user }
+        let [allocation, group, app, project, ssh_key, token, node, user] =
+            std::array::from_fn(|_| new_id());
+        Foreign { allocation, group, app, project, ssh_key, token, node, user }
     }
 
     /// The path of a door, leading to one of these things.
     fn path(&self, door: &Door) -> String {
         let id = match () {
             () if door.path.contains("/allocations/") => self.allocation,
+            () if door.path.contains("/allocation-groups/") => self.group,
+            () if door.path.contains("/app-instances/") => self.app,
             () if door.path.contains("/projects/") => self.project,
             () if door.path.contains("/ssh-keys/") => self.ssh_key,
             () if door.path.contains("/tokens/") => self.token,
@@ -65,7 +84,9 @@ impl Foreign {
         let mut body = example(document, door)?;
         if body.get("project_id").is_some() {
             body["project_id"] = json!(self.project);
-            body["ssh_key_ids"] = json!([]);
+            if body.get("ssh_key_ids").is_some() {
+                body["ssh_key_ids"] = json!([]);
+            }
         }
         Some(body)
     }
@@ -127,6 +148,8 @@ async fn a_stranger_sees_nothing_of_others_through_any_door() {
     let house = &api.house;
     let canaries = [
         foreign.allocation.to_string(),
+        foreign.group.to_string(),
+        foreign.app.to_string(),
         foreign.ssh_key.to_string(),
         foreign.token.to_string(),
         house.project.to_string(),

@@ -180,6 +180,15 @@ pub(super) const I26: Invariant = Invariant {
                    FROM workflow_runs
                   WHERE workflow_runs.entity_id = claims.allocation_id AND workflow_runs.done_at IS NULL)
           UNION ALL
+          SELECT 'group ' || grouped.id || ' has a release that nobody passes on'
+            FROM allocation_groups AS grouped
+           WHERE grouped.release_id IS NOT NULL AND grouped.release_passed_on_at IS NULL
+             AND grouped.release_noted_at < clock_timestamp() - interval '120 seconds'
+             AND NOT EXISTS (
+                 SELECT 1
+                   FROM workflow_runs
+                  WHERE workflow_runs.entity_id = grouped.id AND workflow_runs.done_at IS NULL)
+          UNION ALL
           SELECT 'run ' || id || ' waits for nothing'
             FROM workflow_runs
            WHERE done_at IS NULL AND wake_at IS NULL AND pending = '[]'",

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use lifecycle::{Code as _, Machine as _};
 use serde_json::Value;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, PgExecutor, Row as _};
 use uuid::Uuid;
 
+use super::allocation_groups::Member;
 use crate::projects::role;
 use crate::{Error, Store, Tx};
 
@@ -227,6 +228,26 @@ pub async fn list_all(
         .fetch_all(store.pool())
         .await?;
     rows.iter().map(read).collect()
+}
+
+/// The members of these groups, each with its group, in the order in which they came.
+pub(super) async fn members_of(
+    executor: impl PgExecutor<'_>,
+    groups: &[Uuid],
+) -> Result<Vec<(Uuid, Member)>, Error> {
+    let statement = format!(
+        "SELECT {COLUMNS}, NULL::text, allocation.group_id AS member_of, allocation.required AS member_required
+           FROM allocations AS allocation
+           {HELD}
+          WHERE allocation.group_id = ANY($1)
+          ORDER BY allocation.id"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement)).bind(groups).fetch_all(executor).await?;
+    let member = |row: &PgRow| {
+        let required = row.try_get("member_required")?;
+        Ok((row.try_get("member_of")?, Member { required, allocation: read(row)? }))
+    };
+    rows.iter().map(member).collect()
 }
 
 fn read(row: &PgRow) -> Result<Row, Error> {

@@ -293,6 +293,33 @@ fn breakages_of_records(healthy: &Healthy) -> Vec<Breakage> {
     ]
 }
 
+fn breakages_of_groups(healthy: &Healthy) -> Vec<Breakage> {
+    let Healthy { active, requested, .. } = healthy;
+    let (active_id, requested_id) = (active.allocation.uuid(), requested.allocation.uuid());
+    vec![
+        (
+            "I26",
+            "INSERT INTO allocation_groups (id, project_id, release_id, release_noted_at) VALUES (gen_random_uuid(), $1, $1, clock_timestamp() - interval '3 minutes')",
+            active_id,
+        ),
+        (
+            "I21",
+            "INSERT INTO allocation_groups (id, project_id, release_requested_at) VALUES (gen_random_uuid(), $1, clock_timestamp())",
+            active_id,
+        ),
+        (
+            "APPS",
+            "INSERT INTO app_instances (id, project_id, owner_id, name, app, allocation_id) VALUES (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'n', 'a', $1)",
+            active_id,
+        ),
+        (
+            "APPS",
+            "INSERT INTO app_instance_members (app_instance_id, allocation_id, role) SELECT app_instances.id, $1, 'spy' FROM app_instances",
+            requested_id,
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn every_invariant_tells_when_its_rule_is_broken() {
     let healthy = healthy().await;
@@ -305,9 +332,12 @@ async fn every_invariant_tells_when_its_rule_is_broken() {
         told.push(name);
         before = after;
     };
-    for (name, statement, id) in
-        [breakages_of_holdings(&healthy), breakages_of_records(&healthy)].concat()
-    {
+    let breakages = [
+        breakages_of_holdings(&healthy),
+        breakages_of_records(&healthy),
+        breakages_of_groups(&healthy),
+    ];
+    for (name, statement, id) in breakages.concat() {
         expect(name, statement, id).await;
     }
     // What an index or a key keeps out is checked all the same.

@@ -1,10 +1,11 @@
 //! Statuses that follow: groups from their members, balances from their amounts, in the same transaction.
 
+use domain::derived::allocation_group::MemberView;
 use domain::derived::{allocation_group, balance};
 use domain::ids::{AccountId, AllocationGroupId, OperationId};
 use domain::machines::allocation::{Event, Status};
 use domain::machines::{AllocationGroup, Balance};
-use lifecycle::{Machine as _, Source};
+use lifecycle::{Code as _, Machine as _, Source};
 use store::lifecycle::Birth;
 use store::{Error, accounts, allocation_groups};
 use testkit::{Database, Fixture, actor, new_id};
@@ -164,5 +165,71 @@ async fn a_balance_says_each_crossing_once() {
         .in_transaction(async |tx| accounts::refold(tx, AccountId(new_id()), "x").await)
         .await;
     assert_eq!(missing.expect("it answers"), None);
+    database.remove().await;
+}
+
+/// Every group of up to three members in every status, required or not, asked to release or not: the checker's account of
+/// the fold agrees with the domain's, and disagrees with any other status.
+#[tokio::test]
+async fn the_checker_folds_groups_as_the_domain_does() {
+    let database = Database::new().await;
+    let both =
+        |status: &Status| [true, false].map(|required| MemberView { status: *status, required });
+    let every: Vec<MemberView> = Status::ALL.iter().flat_map(both).collect();
+    let mut groups: Vec<Vec<MemberView>> = vec![vec![]];
+    for (first, one) in every.iter().enumerate() {
+        groups.push(vec![*one]);
+        for (second, two) in every.iter().enumerate().skip(first) {
+            groups.push(vec![*one, *two]);
+            groups.extend(every.iter().skip(second).map(|three| vec![*one, *two, *three]));
+        }
+    }
+    let mut sql = database.sql.acquire().await.expect("it connects");
+    for statement in [
+        "SET session_replication_role = replica",
+        "CREATE TEMPORARY TABLE told (id uuid, leaving boolean, folded text, statuses text[], required boolean[])",
+    ] {
+        sqlx::query(statement).execute(&mut *sql).await.expect("an owner may do this");
+    }
+    for members in &groups {
+        for leaving in [false, true] {
+            let folded = allocation_group::derive(leaving, members);
+            let statuses: Vec<&str> = members.iter().map(|member| member.status.code()).collect();
+            let required: Vec<bool> = members.iter().map(|member| member.required).collect();
+            sqlx::query("INSERT INTO told VALUES (gen_random_uuid(), $1, $2, $3, $4)")
+                .bind(leaving)
+                .bind(folded.code())
+                .bind(statuses)
+                .bind(required)
+                .execute(&mut *sql)
+                .await
+                .expect("it is told");
+        }
+    }
+    for statement in [
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO allocation_groups (id, project_id, status, release_requested_at)
+         SELECT id, id, folded, CASE WHEN leaving THEN clock_timestamp() END FROM told",
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO allocations (id, project_id, group_id, required, operation_id, sku, gpus, status)
+         SELECT gen_random_uuid(), told.id, told.id, member.required, told.id, 's', 1, member.status
+           FROM told CROSS JOIN LATERAL unnest(told.statuses, told.required) AS member (status, required)",
+    ] {
+        sqlx::query(statement).execute(&mut *sql).await.expect("it is written");
+    }
+    let told = async || {
+        let findings = store::audit::run(&database.store).await.expect("it answers");
+        let mine = findings.into_iter().find(|(invariant, ..)| invariant.name == "I21");
+        let (_, rows, count) = mine.expect("it is asked");
+        (rows, count)
+    };
+    let (rows, count) = told().await;
+    assert_eq!(count, 0, "the two accounts differ: {rows:?}");
+    // tidy: a forbidden write, on purpose
+    let other = "UPDATE allocation_groups SET status = CASE status WHEN 'active' THEN 'degraded' ELSE 'active' END";
+    sqlx::query(other).execute(&mut *sql).await.expect("an owner may do this");
+    let all = i64::try_from(groups.len() * 2).expect("few");
+    assert_eq!(told().await.1, all, "a wrong status went unnoticed");
+    drop(sql);
     database.remove().await;
 }

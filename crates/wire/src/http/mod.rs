@@ -2,7 +2,9 @@
 
 pub mod account;
 pub mod admin;
+pub mod allocation_groups;
 pub mod allocations;
+pub mod app_instances;
 pub mod catalogue;
 pub mod timeline;
 

@@ -66,12 +66,12 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Whether to wait.
-    pub(super) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         self.wait || (!self.no_wait && say::out_is_terminal())
     }
 
     /// For how long.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         Some(self.timeout)
     }
 }
@@ -192,7 +192,7 @@ pub(crate) async fn project(client: &Client, asked: Option<&str>) -> Done<Projec
 }
 
 /// The keys that are meant: those asked for, or all there are.
-async fn ssh_keys(client: &Client, asked: &[String]) -> Done<Vec<Uuid>> {
+pub(crate) async fn ssh_keys(client: &Client, asked: &[String]) -> Done<Vec<Uuid>> {
     let keys = client.ssh_keys().await?;
     if !asked.is_empty() {
         let key = |word: &String| pick(word, "SSH key", &keys, "ssh-key list").map(|key| key.id);

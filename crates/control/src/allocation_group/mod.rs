@@ -1,0 +1,6 @@
+//! Allocation groups: several allocations that are had all together or not at all, and given back together.
+
+pub mod create;
+mod place;
+pub mod release;
+pub mod view;

@@ -198,3 +198,35 @@ async fn a_group_is_had_used_and_given_back_by_its_commands() {
     assert_eq!(whole.down().code, 0);
     database.remove().await;
 }
+
+#[tokio::test]
+async fn both_shapes_are_restarted_and_a_machine_that_did_not_reboot_is_told_of() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let up = whole.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let folder = whole.folder();
+    let at = |words: &[&str]| whole.ok(&[words, &["--data", &folder]].concat());
+    let restart =
+        |name: &str| whole.home.run(&["alloc", "restart", name, "--yes", "--wait", "--json"]);
+    whole.ok(&create("slice"));
+    let metal = ["alloc", "create", "--sku", "h100.metal", "--gpus", "8", "--region", "eu-1"];
+    whole.ok(&[&metal[..], &["--name", "metal", "--wait", "--json"]].concat());
+    for name in ["slice", "metal"] {
+        let ran = restart(name);
+        assert_eq!(ran.code, 0, "{name}: {}{}", ran.out, ran.err);
+        assert_eq!(json(&ran)["status"], "active", "{name}");
+    }
+    at(&["sim", "fault", "--fault", "same_boot"]);
+    let ran = restart("metal");
+    assert_ne!(ran.code, 0);
+    let shown = json(&whole.ok(&["alloc", "show", "metal", "--json"]));
+    assert_eq!(
+        (&shown["status"], &shown["status_reason"]),
+        (&"restart_failed".into(), &"node_did_not_return".into())
+    );
+    at(&["sim", "clear"]);
+    assert_eq!(json(&restart("metal"))["status"], "active", "a retry works");
+    assert_eq!(whole.down().code, 0);
+    database.remove().await;
+}

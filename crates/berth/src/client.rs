@@ -2,6 +2,7 @@
 //! connection never does it twice.
 
 mod call;
+pub(crate) mod events;
 mod groups;
 
 use reqwest::Method;

@@ -4,9 +4,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use domain::machines::allocation::Status;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use wire::http::timeline::{ItemStatus, Timeline, TimelineItem, TimelinePhase};
+use wire::http::timeline::{
+    ExpectedSeconds, ItemKind, ItemStatus, Timeline, TimelineItem, TimelinePhase,
+};
 use wire::node::PhaseStatus;
 
 use crate::say;
@@ -40,7 +43,7 @@ pub(crate) struct Step {
     /// How long it took, or has taken so far; none for what has no length.
     took: Option<Duration>,
     /// How long it usually takes.
-    usually: Option<Duration>,
+    usually: Option<ExpectedSeconds>,
 }
 
 /// The steps of a timeline, in order, from a moment on.
@@ -48,7 +51,7 @@ pub(crate) fn steps(timeline: &Timeline, now: Timestamp, since: Option<Timestamp
     let mut steps = Vec::new();
     let begun = |item: &&TimelineItem| since.is_none_or(|since| item.started_at >= since);
     for item in timeline.items.iter().filter(begun) {
-        let step = of_item(item, now);
+        let step = of_item(item, timeline, now);
         let key = step.key.clone();
         steps.push(step);
         steps.extend(item.phases.iter().map(|each| of_phase(&key, each, now)));
@@ -56,22 +59,53 @@ pub(crate) fn steps(timeline: &Timeline, now: Timestamp, since: Option<Timestamp
     steps
 }
 
-fn of_item(item: &TimelineItem, now: Timestamp) -> Step {
+fn of_item(item: &TimelineItem, timeline: &Timeline, now: Timestamp) -> Step {
+    // A step of the allocation that goes on is shown as going on, unless it may last.
+    let lasts = item.kind.0 == ItemKind::AllocationState
+        && item.completed_at.is_none()
+        && is_moving(timeline.status.0);
     let state = match item.status.0 {
+        ItemStatus::Succeeded if lasts => State::Running,
         ItemStatus::Waiting => State::Waiting,
         ItemStatus::Running => State::Running,
         ItemStatus::Succeeded => State::Done,
         ItemStatus::Failed => State::Failed,
         ItemStatus::Cancelled => State::Cancelled,
     };
-    let took = item.task_id.map(|_| between(item.started_at, item.completed_at.unwrap_or(now)));
-    let usually = item.expected_seconds.map(|each| u64::try_from(each.p50).unwrap_or(0));
-    let key = match item.task_id {
-        Some(task) => task.to_string(),
-        None => format!("{} {}", item.name, item.started_at),
-    };
-    let text = say::clean(item.summary.trim_end_matches('.'));
-    Step { key, part: false, text, state, took, usually: usually.map(Duration::from_secs) }
+    let moment = item.completed_at == Some(item.started_at);
+    let rests = item.completed_at.is_none() && state == State::Done;
+    let took = between(item.started_at, item.completed_at.unwrap_or(now));
+    Step {
+        key: item.id.clone(),
+        part: item.within.is_some(),
+        text: say::clean(item.summary.trim_end_matches('.')),
+        state,
+        took: (!moment && !rests).then_some(took),
+        usually: item.expected_seconds,
+    }
+}
+
+/// Whether something goes on by itself in this status.
+const fn is_moving(status: Status) -> bool {
+    match status {
+        Status::Requested | Status::Provisioning | Status::Restarting | Status::Releasing => true,
+        Status::Active
+        | Status::RestartFailed
+        | Status::ReleaseFailed
+        | Status::Released
+        | Status::Failed => false,
+    }
+}
+
+/// How a time compares with what is usual: `4 min 40 s usually, 3 min in`, and what to think of it when it is over that.
+pub(crate) fn compared(took: Duration, usually: ExpectedSeconds) -> String {
+    let seconds = |count: i64| Duration::from_secs(u64::try_from(count).unwrap_or(0));
+    let (half, most) = (seconds(usually.p50), seconds(usually.p90));
+    if took > most {
+        format!("{} in, longer than usual ({} at most)", span(took), span(most))
+    } else {
+        format!("{} usually, {} in", span(half), span(took))
+    }
 }
 
 fn of_phase(task: &str, each: &TimelinePhase, now: Timestamp) -> Step {
@@ -83,7 +117,7 @@ fn of_phase(task: &str, each: &TimelinePhase, now: Timestamp) -> Step {
     Step {
         key: format!("{task} {}", each.name),
         part: true,
-        text: phase(each.name.0).to_owned(),
+        text: format!("  {}", phase(each.name.0)),
         state,
         took: Some(between(each.started_at, each.completed_at.unwrap_or(now))),
         usually: None,
@@ -98,11 +132,10 @@ impl Step {
 
     /// Its time: `4 min 40 s usually, 3 min in` while it runs, how long it took afterwards.
     fn time(&self) -> String {
-        let took = self.took.map(span);
-        match (self.state, took, self.usually.map(span)) {
-            (State::Running, Some(took), Some(usually)) => format!("{usually} usually, {took} in"),
-            (State::Waiting, Some(took), _) => format!("waiting, {took}"),
-            (_, Some(took), _) => took,
+        match (self.state, self.took, self.usually) {
+            (State::Running, Some(took), Some(usually)) => compared(took, usually),
+            (State::Waiting, Some(took), _) => format!("waiting, {}", span(took)),
+            (_, Some(took), _) => span(took),
             (_, None, _) => String::new(),
         }
     }
@@ -287,10 +320,14 @@ fn style(template: &str) -> ProgressStyle {
 mod tests {
     use std::time::Duration;
 
+    use wire::http::timeline::{Basis, ExpectedSeconds};
+
     use super::{State, Step};
 
-    fn step(state: State, took: Option<u64>, usually: Option<u64>) -> Step {
-        let (took, usually) = (took.map(Duration::from_secs), usually.map(Duration::from_secs));
+    fn step(state: State, took: Option<u64>, usually: Option<i64>) -> Step {
+        let took = took.map(Duration::from_secs);
+        let expected = |p50| ExpectedSeconds { p50, p90: p50 + 30, basis: Basis::Sku.into() };
+        let usually = usually.map(expected);
         Step { key: "k".to_owned(), part: false, text: "Creating".to_owned(), state, took, usually }
     }
 
@@ -299,6 +336,10 @@ mod tests {
         assert_eq!(
             step(State::Running, Some(180), Some(280)).time(),
             "4 min 40 s usually, 3 min in"
+        );
+        assert_eq!(
+            step(State::Running, Some(311), Some(280)).time(),
+            "5 min 11 s in, longer than usual (5 min 10 s at most)"
         );
         assert_eq!(step(State::Running, Some(180), None).time(), "3 min");
         assert_eq!(step(State::Done, Some(12), Some(280)).time(), "12 s");

@@ -9,6 +9,9 @@ use crate::words::News;
 
 /// In less than this nothing can be arranged.
 const WIDTH_MIN: u16 = 40;
+/// Where nobody says how wide a line is, and the most that is read with ease.
+const LINE_DEFAULT: u16 = 100;
+const LINE_MAX: u16 = 120;
 
 /// A table to be.
 pub(crate) struct Sheet {
@@ -32,6 +35,12 @@ pub(crate) fn lines_for_stderr(lines: &[(String, String)]) -> String {
         column.set_padding((0, 0));
     }
     table.trim_fmt()
+}
+
+/// How many characters a line of stdout may have: as many as fit, and not more than can be read.
+pub(crate) fn line_width() -> usize {
+    let width = Table::new().width().filter(|width| *width >= WIDTH_MIN).unwrap_or(LINE_DEFAULT);
+    usize::from(width.min(LINE_MAX))
 }
 
 fn bare(to_stderr: bool) -> Table {

@@ -4,18 +4,24 @@
 use std::time::Duration;
 
 use domain::machines::allocation::Status;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use uuid::Uuid;
 use wire::http::allocations::Allocation;
 use wire::http::timeline::{ItemStatus, Timeline};
 
 use crate::client::Client;
+use crate::client::events::{Events, Offer};
 use crate::exit::{Done, Exit, Failure};
-use crate::moment::{Stopwatch, now};
+use crate::moment::{Stopwatch, now, pause};
 use crate::progress::View;
 use crate::words::span;
 
+/// How often it is looked where nothing is told by itself.
 const POLL: Duration = Duration::from_millis(300);
+/// How often times that run are shown anew.
+const REDRAW: Duration = Duration::from_secs(1);
+/// The other end gives a sign of life every 15 seconds; who has heard none for three times as long is alone.
+const QUIET_REDRAWS_MAX: u32 = 45;
 /// How long the control plane may be away.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -116,11 +122,11 @@ pub(crate) async fn wait(
 }
 
 async fn follow(client: &Client, id: Uuid, goal: Goal, view: &mut View) -> Done<Ended> {
-    let mut ticks = interval(POLL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut feed = Feed { client, id, events: None, last: None, none_here: false };
     let mut away: Option<Stopwatch> = None;
     loop {
-        ticks.tick().await;
+        // Listened before it is looked: what happens in between is heard.
+        feed.listen().await;
         let timeline = match client.timeline(id).await {
             Ok(timeline) => timeline,
             Err(failure) if failure.passing => {
@@ -133,6 +139,7 @@ async fn follow(client: &Client, id: Uuid, goal: Goal, view: &mut View) -> Done<
                 if away.get_or_insert_with(Stopwatch::start).elapsed() > PATIENCE {
                     return Err(failure);
                 }
+                pause(POLL).await;
                 continue;
             }
             Err(failure) => return Err(failure),
@@ -142,9 +149,56 @@ async fn follow(client: &Client, id: Uuid, goal: Goal, view: &mut View) -> Done<
         }
         view.show(&timeline, now());
         match goal.judge(timeline.status.0) {
-            Verdict::Going => {}
+            Verdict::Going => feed.changed(&timeline, view).await,
             Verdict::Reached => return Ok(Ended::Reached),
             Verdict::Missed => return Ok(Ended::Missed(timeline)),
+        }
+    }
+}
+
+/// Says when it is worth to look again: when the stream tells of something, or after a while where there is no stream.
+struct Feed<'a> {
+    client: &'a Client,
+    id: Uuid,
+    events: Option<Events>,
+    last: Option<String>,
+    none_here: bool,
+}
+
+impl Feed<'_> {
+    async fn listen(&mut self) {
+        if self.events.is_some() || self.none_here {
+            return;
+        }
+        match self.client.events(self.id, self.last.as_deref()).await {
+            Offer::Open(events) => self.events = Some(events),
+            Offer::Later => {}
+            Offer::Never => self.none_here = true,
+        }
+    }
+
+    /// Waits until there may be something new. Meanwhile the times that run are shown.
+    async fn changed(&mut self, timeline: &Timeline, view: &mut View) {
+        let Some(events) = &mut self.events else {
+            return pause(POLL).await;
+        };
+        let mut quiet = 0;
+        let happened = loop {
+            match timeout(REDRAW, events.next()).await {
+                Ok(Some(true)) => break true,
+                Ok(Some(false)) => quiet = 0,
+                Ok(None) => break false,
+                Err(_) if quiet == QUIET_REDRAWS_MAX => break false,
+                Err(_) => {
+                    quiet += 1;
+                    view.show(timeline, now());
+                }
+            }
+        };
+        self.last = events.last().map(str::to_owned).or_else(|| self.last.take());
+        if !happened {
+            self.events = None;
+            pause(POLL).await;
         }
     }
 }
@@ -182,7 +236,7 @@ pub(crate) fn timed_out(allocation: &Allocation, patience: Option<Duration>) -> 
         Exit::TimedOut,
         format!("{name} is not there after {after}; it goes on without us"),
     )
-    .next(&format!("alloc timeline {name} --watch"))
+    .next(&format!("alloc timeline {name} --follow"))
 }
 
 /// What to say after Ctrl-C.

@@ -44,6 +44,29 @@ fn with_rest(whole: u64, unit: &str, rest: u64, smaller: &str) -> String {
     }
 }
 
+/// Whole seconds as hours, minutes and seconds, so that a column of them can be added up.
+pub(crate) fn clock(seconds: i64) -> String {
+    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// A text in lines of at most so many characters; a word that is longer has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
 /// The time between two moments; none at all when a clock is behind.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from).max(SignedDuration::ZERO)).unwrap_or_default()
@@ -144,7 +167,22 @@ mod tests {
 
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{age, hourly, parse_span, span};
+    use super::{age, clock, hourly, parse_span, span, wrapped};
+
+    #[test]
+    fn seconds_are_written_so_that_they_can_be_added_up() {
+        assert_eq!(
+            [0, 59, 3_599, 93_784].map(clock),
+            ["0:00:00", "0:00:59", "0:59:59", "26:03:04"]
+        );
+    }
+
+    #[test]
+    fn texts_are_broken_between_words_alone() {
+        assert_eq!(wrapped("a bc def ghij", 6), ["a bc", "def", "ghij"]);
+        assert_eq!(wrapped("unbreakable it is", 5), ["unbreakable", "it is"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
 
     #[test]
     fn ages_are_coarse_and_spans_are_not() {

@@ -90,7 +90,8 @@ impl Server {
             stop.cancel();
             served
         };
-        let ((), (), served) = tokio::join!(api, upkeep(&front, &stop), gateway);
+        let streams = front.streams.run(&front.ctx, &front.limits, &stop);
+        let ((), (), (), served) = tokio::join!(api, upkeep(&front, &stop), streams, gateway);
         served.map_err(Error::Gateway)
     }
 }

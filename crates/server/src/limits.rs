@@ -49,6 +49,12 @@ pub struct Limits {
     pub enrolments_per_peer_per_minute: NonZeroU32,
     /// How long the database may take to say that it is there.
     pub ready: Duration,
+    /// How many streams of events one user may have open.
+    pub streams_per_user_max: usize,
+    /// How many streams of events may be open in all.
+    pub streams_open_max: usize,
+    /// How often an idle stream gives a sign of life, and it is asked whether its reader may still watch.
+    pub stream_beat: Duration,
 }
 
 impl Default for Limits {
@@ -74,6 +80,9 @@ impl Default for Limits {
             login_per_peer_per_minute: count(60),
             enrolments_per_peer_per_minute: count(60),
             ready: Duration::from_secs(2),
+            streams_per_user_max: 64,
+            streams_open_max: 8_000,
+            stream_beat: Duration::from_secs(15),
         }
     }
 }

@@ -126,3 +126,37 @@ CREATE INDEX findings_closed ON findings (closed_at) WHERE closed_at IS NOT NULL
 -- What waits for somebody: the stuck list reads these. Live tasks have an index of their own already.
 CREATE INDEX claims_waiting ON claims (status, status_at) WHERE status NOT IN ('held', 'freed');
 CREATE INDEX allocation_groups_waiting ON allocation_groups (status, status_at) WHERE status NOT IN ('active', 'released', 'failed');
+
+-- What a task was for, so that how long such tasks take is found by an index, whatever the history.
+ALTER TABLE node_tasks
+    ADD COLUMN sku         text,
+    ADD COLUMN image       text,
+    -- How many phases were told: the position of the last one.
+    ADD COLUMN phases_told bigint NOT NULL DEFAULT 0;
+
+UPDATE node_tasks
+   SET sku = allocations.sku, image = allocations.image
+  FROM allocations
+ WHERE allocations.id = node_tasks.allocation_id;
+
+CREATE INDEX node_tasks_learnt ON node_tasks (kind, sku, image, ended_at)
+    WHERE status = 'succeeded' AND cleanup_complete IS NOT FALSE;
+CREATE INDEX allocations_learnt ON allocations (sku, image, active_at) WHERE active_at IS NOT NULL;
+
+-- Where a phase stands among all that were told of its task, in the order of their commits: who has seen one has seen all
+-- before it. What an older binary adds has no position, and is in the timeline but not in the stream.
+ALTER TABLE node_task_events ADD COLUMN position bigint NOT NULL DEFAULT 0;
+ALTER TABLE node_task_events DISABLE TRIGGER append_only;
+UPDATE node_task_events
+   SET position = counted.position
+  FROM (
+        SELECT task_id, dispatch, seq, row_number() OVER (PARTITION BY task_id ORDER BY dispatch, seq) AS position
+          FROM node_task_events
+       ) AS counted
+ WHERE node_task_events.task_id = counted.task_id
+   AND node_task_events.dispatch = counted.dispatch
+   AND node_task_events.seq = counted.seq;
+ALTER TABLE node_task_events ENABLE TRIGGER append_only;
+UPDATE node_tasks
+   SET phases_told = (SELECT count(*) FROM node_task_events WHERE task_id = node_tasks.id);
+CREATE INDEX node_task_events_position ON node_task_events (task_id, position);

@@ -17,6 +17,8 @@ pub enum Ring {
     Workflows,
     /// The agent of a node: there is a task for it, or its identity was revoked.
     Node(Uuid),
+    /// Who watches an allocation: it, or a task of it, has moved, or a phase was told.
+    Allocation(Uuid),
 }
 
 /// What is called after a commit, once for each ring.

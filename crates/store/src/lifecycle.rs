@@ -31,21 +31,30 @@ pub async fn born<M: Stored>(
     birth: &Birth,
 ) -> Result<Standing<M::Status>, Error> {
     let id: Uuid = id.into();
-    let statement = statement::birth(M::table(), M::TABLE);
+    let statement = statement::birth(M::table(), M::TABLE, M::WATCHED);
     let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(birth.event_id.uuid());
     query = query.bind(birth.actor.source.code()).bind(&birth.actor.name).bind(&birth.cause);
     query = query.bind(birth.operation.map(|operation| operation.uuid()));
     for _ in M::BORN {
         query = query.bind(tx.new_id());
     }
-    let newborn: bool = query.fetch_one(tx.connection()).await?.try_get(0)?;
+    let answer = query.fetch_one(tx.connection()).await?;
+    let newborn: bool = answer.try_get(0)?;
     if !newborn {
         return Err(Error::Unborn { machine: M::NAME, id });
     }
+    ring_watchers(tx, answer.try_get(1)?);
     if !M::BORN.is_empty() {
         tx.rings(Ring::Outbox);
     }
     Ok(Standing { status: M::INITIAL, seq: 1 })
+}
+
+/// Who watches an allocation is told when this is committed.
+fn ring_watchers(tx: &mut Tx, watched: Option<Uuid>) {
+    if let Some(allocation) = watched {
+        tx.rings(Ring::Allocation(allocation));
+    }
 }
 
 /// [`born`] for several rows of one machine that came into being by one fact and publish nothing.
@@ -179,8 +188,9 @@ async fn move_row<M: Stored>(
     let said = Said { event, source: report.actor.source, payload };
     let stamps = stamps_of(machine, (row.status.index(), to.index()), &row.facts, &said);
     let grounds = grounds_of(machine, (row.status.index(), to.index()), &row.facts, &said);
+    let (table, watched) = (M::TABLE, M::WATCHED);
     let change =
-        statement::Change { table: M::TABLE, machine, event, stamps: &stamps, grounds: &grounds };
+        statement::Change { table, watched, machine, event, stamps: &stamps, grounds: &grounds };
     let statement = change.statement(row.status.code(), to.code());
     let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(row.seq);
     query = query.bind(report.event_id.uuid()).bind(report.actor.source.code());
@@ -196,6 +206,7 @@ async fn move_row<M: Stored>(
     if !machine.events[event].publishes.is_empty() {
         tx.rings(Ring::Outbox);
     }
+    ring_watchers(tx, answer.try_get(2)?);
     Ok(match (answer.try_get(0)?, answer.try_get(1)?) {
         (true, _) => Written::Moved,
         (false, true) => Written::Known,

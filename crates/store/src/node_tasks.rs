@@ -46,7 +46,7 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
     let inserted = sqlx::query(
         // Counting makes sure that every claim is locked, and not just the first.
         "WITH holder AS MATERIALIZED (
-            SELECT id, operation_id, seq
+            SELECT id, operation_id, seq, sku, image
               FROM allocations
              WHERE id = $3 AND operation_id = $4 AND status <> 'released'
                FOR SHARE
@@ -57,8 +57,8 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
              ORDER BY claims.id
                FOR SHARE
          )
-         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id)
-         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2)
+         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id, sku, image)
+         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2), sku, image
            FROM holder
           WHERE (SELECT count(*) FROM held) > 0
              ON CONFLICT (id) DO NOTHING",
@@ -292,6 +292,9 @@ pub struct PhaseRow {
 /// Adds phases of a dispatch that this agent holds or held; those that are there already are left as they are. Also a sign
 /// that the agent is at it. Answers how many are new.
 ///
+/// Each gets a position that only grows, whatever order the agent tells them in: it is counted on the task's row, which
+/// stays locked until the commit, so that nobody who sees a position can later see a smaller one come.
+///
 /// # Errors
 /// When the database fails.
 pub async fn add_phases(
@@ -305,17 +308,24 @@ pub async fn add_phases(
     let names: Vec<&str> = phases.iter().map(|phase| phase.phase).collect();
     let statuses: Vec<&str> = phases.iter().map(|phase| phase.status).collect();
     let times: Vec<i64> = phases.iter().map(|phase| phase.at.as_microsecond()).collect();
-    let added = sqlx::query(
+    let answer = sqlx::query(
         "WITH held AS (
             UPDATE node_tasks
-               SET lease_until = greatest(lease_until, $8)
+               SET lease_until = greatest(lease_until, $8),
+                   phases_told = phases_told + cardinality($4::int[])
              WHERE id = $1 AND dispatch = $2 AND agent_id = $3
-            RETURNING id
+            RETURNING id, allocation_id, phases_told - cardinality($4::int[]) AS before
+         ), added AS (
+            INSERT INTO node_task_events (task_id, dispatch, seq, phase, stands, at, position)
+            SELECT held.id, $2, told.seq, told.phase, told.status,
+                   'epoch'::timestamptz + told.at * interval '1 microsecond', held.before + told.place
+              FROM held,
+                   unnest($4::int[], $5::text[], $6::text[], $7::bigint[])
+                   WITH ORDINALITY AS told (seq, phase, status, at, place)
+                ON CONFLICT (task_id, dispatch, seq) DO NOTHING
+            RETURNING 1
          )
-         INSERT INTO node_task_events (task_id, dispatch, seq, phase, stands, at)
-         SELECT held.id, $2, told.seq, told.phase, told.status, 'epoch'::timestamptz + told.at * interval '1 microsecond'
-           FROM held, unnest($4::int[], $5::text[], $6::text[], $7::bigint[]) AS told (seq, phase, status, at)
-             ON CONFLICT (task_id, dispatch, seq) DO NOTHING",
+         SELECT (SELECT count(*) FROM added), (SELECT allocation_id FROM held)",
     )
     .bind(id.uuid())
     .bind(dispatch)
@@ -325,9 +335,13 @@ pub async fn add_phases(
     .bind(&statuses)
     .bind(&times)
     .bind(lease_until.to_sqlx())
-    .execute(tx.connection())
+    .fetch_one(tx.connection())
     .await?;
-    Ok(added.rows_affected())
+    let (added, allocation): (i64, Option<Uuid>) = (answer.try_get(0)?, answer.try_get(1)?);
+    if let Some(allocation) = allocation.filter(|_| added > 0) {
+        tx.rings(Ring::Allocation(allocation));
+    }
+    Ok(added.unsigned_abs())
 }
 
 /// Tasks whose agent has not been heard of: their number of dispatch, and whether they may be handed out again.

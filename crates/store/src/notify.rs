@@ -111,6 +111,7 @@ fn word(ring: &Ring) -> String {
         Ring::Consumer(name) => format!("consumer {name}"),
         Ring::Workflows => "workflows".to_owned(),
         Ring::Node(id) => format!("node {id}"),
+        Ring::Allocation(id) => format!("allocation {id}"),
     }
 }
 
@@ -121,6 +122,7 @@ fn ring(word: &str) -> Option<Ring> {
         None if word == "workflows" => Some(Ring::Workflows),
         Some(("consumer", name)) => Some(Ring::Consumer(name.to_owned())),
         Some(("node", id)) => id.parse().ok().map(Ring::Node),
+        Some(("allocation", id)) => id.parse().ok().map(Ring::Allocation),
         None | Some(_) => None,
     }
 }
@@ -179,8 +181,13 @@ mod tests {
 
     #[test]
     fn every_ring_is_understood_as_it_was_meant() {
-        let rings =
-            [Ring::Outbox, Ring::Workflows, Ring::Consumer("a b".into()), Ring::Node(Uuid::max())];
+        let rings = [
+            Ring::Outbox,
+            Ring::Workflows,
+            Ring::Consumer("a b".into()),
+            Ring::Node(Uuid::max()),
+            Ring::Allocation(Uuid::max()),
+        ];
         for each in rings {
             assert_eq!(ring(&word(&each)), Some(each));
         }

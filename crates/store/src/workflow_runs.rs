@@ -376,14 +376,32 @@ pub async fn find(store: &Store, id: &str) -> Result<Option<RunRow>, Error> {
     .bind(id)
     .fetch_optional(store.pool())
     .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
+    row.as_ref().map(run).transpose()
+}
+
+/// The runs about one row that are not over, oldest first.
+///
+/// # Errors
+/// When the database fails.
+pub async fn open_about(store: &Store, entity: Uuid) -> Result<Vec<RunRow>, Error> {
+    let rows = sqlx::query(
+        "SELECT id, workflow, entity_id, state, pending, wake_at, waits_for, attempts, reason, done_at
+           FROM workflow_runs
+          WHERE entity_id = $1 AND done_at IS NULL
+          ORDER BY created_at, id",
+    )
+    .bind(entity)
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(run).collect()
+}
+
+fn run(row: &PgRow) -> Result<RunRow, Error> {
     let time = |column: usize| -> Result<Option<Timestamp>, sqlx::Error> {
         let at: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
         Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
     };
-    Ok(Some(RunRow {
+    Ok(RunRow {
         id: row.try_get(0)?,
         workflow: row.try_get(1)?,
         entity_id: row.try_get(2)?,
@@ -394,7 +412,7 @@ pub async fn find(store: &Store, id: &str) -> Result<Option<RunRow>, Error> {
         attempts: row.try_get(7)?,
         reason: row.try_get(8)?,
         done_at: time(9)?,
-    }))
+    })
 }
 
 /// Gives back every run that somebody has in hand. For a process that knows it is the only one: whoever had them is dead. If

@@ -360,6 +360,34 @@ impl House {
             .expect("messages")
     }
 
+    /// What a watcher of it is to be told, a line for each row: steps of it and of its tasks, and phases.
+    pub async fn happenings(&self, id: Uuid) -> Vec<String> {
+        sqlx::query_scalar(
+            "SELECT 'state ' || seq || ' ' || to_status FROM lifecycle_log WHERE entity_id = $1 AND machine = 'allocation'
+             UNION ALL
+             SELECT 'task ' || task.id || ' ' || to_status
+               FROM node_tasks AS task JOIN lifecycle_log ON entity_id = task.id AND machine = 'node_task'
+              WHERE allocation_id = $1
+             UNION ALL
+             SELECT 'phase ' || task.id || ' ' || event.phase || ' ' || event.stands
+               FROM node_tasks AS task JOIN node_task_events AS event ON event.task_id = task.id
+              WHERE allocation_id = $1",
+        )
+        .bind(id)
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("rows")
+    }
+
+    /// Takes somebody out of every project, behind everybody's back.
+    pub async fn forget_member(&self, user: Uuid) {
+        sqlx::query("DELETE FROM project_members WHERE user_id = $1")
+            .bind(user)
+            .execute(&self.database.sql)
+            .await
+            .expect("it is done");
+    }
+
     /// The private keys of the installation, in hexadecimal.
     pub async fn private_keys(&self) -> Vec<String> {
         sqlx::query_scalar("SELECT encode(private, 'hex') FROM installation_keys ORDER BY name")

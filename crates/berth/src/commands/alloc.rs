@@ -40,7 +40,7 @@ pub(crate) enum AllocCommand {
     #[command(after_help = "Example:\n  berth alloc show training")]
     Show(One),
     /// What happened to it, step by step
-    #[command(after_help = "Example:\n  berth alloc timeline training --watch")]
+    #[command(after_help = "Example:\n  berth alloc timeline training --follow")]
     Timeline(timeline::Show),
     /// Restarts it: what runs is interrupted, and everything stays yours
     #[command(

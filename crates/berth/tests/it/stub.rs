@@ -134,14 +134,16 @@ pub(crate) fn allocation(id: &str, name: &str, status: &str) -> Value {
 pub(crate) fn timeline(id: &str, status: &str) -> Value {
     let failed = status.ends_with("failed");
     json!({
-        "allocation_id": id, "status": status,
+        "allocation_id": id, "status": status, "started_at": "2026-01-01T00:00:00Z", "ended_at": null,
+        "total_seconds": 7,
         "items": [
             {
-                "kind": "allocation_state", "name": "requested", "status": "succeeded",
+                "id": "state:1", "kind": "allocation_state", "name": "requested", "status": "succeeded",
                 "started_at": "2026-01-01T00:00:00Z", "completed_at": "2026-01-01T00:00:00Z",
                 "duration_seconds": 0, "summary": "The GPUs were asked for."
             },
             {
+                "id": "task:0198c0de-0000-7000-8000-00000000000f", "within": "state:1",
                 "kind": "node_task", "name": "slice.vm_provision",
                 "status": if failed { "failed" } else { "running" },
                 "started_at": "2026-01-01T00:00:00Z", "completed_at": null, "duration_seconds": 7,

@@ -8,5 +8,6 @@ pub mod reason;
 pub mod receipt;
 pub mod release;
 pub mod restart;
+pub mod stream;
 pub mod timeline;
 pub mod view;

@@ -17,4 +17,5 @@ mod crossing;
 mod doors;
 mod enrol;
 mod long_wait;
+mod stream;
 mod timeline;

@@ -1,6 +1,8 @@
 //! What people see of an allocation: honest sentences, what they may do, and a timeline in which nothing is found that was
 //! not written for them.
 
+use std::time::Duration;
+
 use control::Caller;
 use control::allocation::{timeline, view};
 use control::operations;
@@ -8,7 +10,7 @@ use domain::ids::AllocationId;
 use domain::machines::allocation::Status;
 use testkit::{Act, House, new_id};
 use wire::http::allocations::Action;
-use wire::http::timeline::{ItemKind, ItemStatus, Timeline, TimelineItem};
+use wire::http::timeline::{Basis, ItemKind, ItemStatus, Timeline, TimelineItem};
 use wire::node::{FailureReason, PhaseStatus};
 
 async fn seen(house: &House, id: uuid::Uuid) -> Timeline {
@@ -56,8 +58,100 @@ async fn a_life_is_told_from_the_request_to_the_proof() {
     house.settle().await;
     let told = seen(&house, id).await;
     assert_eq!(names(&told)[5..], ["releasing", "slice.vm_release", "released"]);
-    assert!(told.items.iter().is_sorted_by_key(|item| item.started_at));
+    adds_up(&told);
+    assert!(told.ended_at.is_some());
     is_sound(&house).await;
+    house.close().await;
+}
+
+/// The steps tile the time from the request to the end; everything else lies in one of them.
+fn adds_up(told: &Timeline) {
+    let of_state = |item: &&TimelineItem| item.kind.0 == ItemKind::AllocationState;
+    let states: Vec<&TimelineItem> = told.items.iter().filter(of_state).collect();
+    assert_eq!(states[0].started_at, told.started_at);
+    for (state, next) in states.iter().zip(&states[1..]) {
+        assert_eq!(state.completed_at, Some(next.started_at), "{told:?}");
+    }
+    assert_eq!(states[states.len() - 1].completed_at, told.ended_at);
+    let sum: i64 = states.iter().map(|state| state.duration_seconds).sum();
+    assert_eq!(sum, told.total_seconds, "{told:?}");
+    if let Some(ended) = told.ended_at {
+        assert_eq!(told.total_seconds, ended.duration_since(told.started_at).as_secs());
+    }
+    let mut ids: Vec<&str> = told.items.iter().map(|item| item.id.as_str()).collect();
+    for item in told.items.iter().filter(|item| !of_state(item)) {
+        let within = item.within.as_deref().expect("it began in a step");
+        assert!(states.iter().any(|state| state.id == within), "{item:?}");
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), told.items.len(), "each has an identity of its own");
+}
+
+#[tokio::test]
+async fn however_it_went_the_items_add_up_to_the_wall_time() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0, 0, 0]).await;
+    // Slow: two hours, of which most passed while the machine worked.
+    house.first_node().will(&[Act::FallSilent]);
+    let slow = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    house.ctx.clock.advance(Duration::from_secs(7_200));
+    let told = seen(&house, slow).await;
+    adds_up(&told);
+    assert!((7_200..7_260).contains(&told.total_seconds), "{}", told.total_seconds);
+    assert!(told.ended_at.is_none());
+    let open = told.items.iter().rfind(|item| item.id.starts_with("state:")).expect("one");
+    assert!(open.completed_at.is_none() && open.duration_seconds >= 7_199, "{open:?}");
+    // Called off before it was ready.
+    house.release(slow).await.expect("theirs");
+    house.settle().await;
+    let told = seen(&house, slow).await;
+    adds_up(&told);
+    let releasing = task(&told, "releasing");
+    assert!(releasing.summary.contains("called off before it was ready"), "{releasing:?}");
+    // Restarted: in vain at first, then well.
+    let restarted = house.active("h100.slice", 1).await.id;
+    house.first_node().will(&[Act::Fail(FailureReason::GuestMissing)]);
+    house.restart(restarted).await.expect("theirs");
+    house.settle().await;
+    house.restart(restarted).await.expect("theirs");
+    house.settle().await;
+    let told = seen(&house, restarted).await;
+    adds_up(&told);
+    let states: Vec<(&str, &str)> = told
+        .items
+        .iter()
+        .filter(|item| item.kind.0 == ItemKind::AllocationState)
+        .map(|item| (item.name.as_str(), item.summary.as_str()))
+        .collect();
+    assert_eq!(
+        states[2..],
+        [
+            ("active", "It is ready to use, and billed from here on."),
+            ("restarting", "A restart was asked for; SSH and terminals disconnect."),
+            ("restart_failed", "The restart did not succeed. It is not billed meanwhile."),
+            ("restarting", "The restart is tried again."),
+            ("active", "It is back, and ready to use."),
+        ]
+    );
+    assert!(task(&told, "restart_failed").reason.is_some(), "it keeps its reason: {told:?}");
+    // One whose clean-up failed for a while.
+    let failed = house.active("h100.slice", 1).await.id;
+    house.first_node().will(&[Act::Fail(FailureReason::DriverFailed), Act::LeaveResidue]);
+    house.release(failed).await.expect("theirs");
+    house.pass(Duration::from_secs(1)).await;
+    adds_up(&seen(&house, failed).await);
+    house.pass(Duration::from_secs(120)).await;
+    house.pass(Duration::from_secs(120)).await;
+    let told = seen(&house, failed).await;
+    assert_eq!(told.status.0, Status::Released);
+    adds_up(&told);
+    let attempts = told.items.iter().filter(|item| item.name == "slice.vm_release");
+    assert_eq!(
+        attempts.map(|item| item.status.0).collect::<Vec<_>>(),
+        [ItemStatus::Failed, ItemStatus::Failed, ItemStatus::Succeeded]
+    );
     house.close().await;
 }
 
@@ -126,11 +220,17 @@ async fn how_long_it_usually_takes_is_said_once_it_is_known() {
     let told = seen(&house, early).await;
     let open = task(&told, "slice.vm_provision");
     assert_eq!((open.status.0, open.completed_at), (ItemStatus::Running, None));
-    assert_eq!(open.expected_seconds, None, "four are too few");
+    let guess = open.expected_seconds.expect("a guess");
+    assert_eq!((guess.basis.0, guess.p50), (Basis::Default, 240), "four are too few");
+    let whole = told.expected_seconds.expect("a guess");
+    assert_eq!((whole.basis.0, whole.p50), (Basis::Default, 242));
     house.active("h100.slice", 1).await;
     let told = seen(&house, early).await;
-    let expected = task(&told, "slice.vm_provision").expected_seconds.expect("five are enough");
-    assert!(expected.p50 <= expected.p90);
+    for expected in [task(&told, "slice.vm_provision").expected_seconds, told.expected_seconds] {
+        let expected = expected.expect("five are enough");
+        assert_eq!(expected.basis.0, Basis::Image);
+        assert!(expected.p50 <= expected.p90 && expected.p90 < 60, "{expected:?}");
+    }
     is_sound(&house).await;
     house.close().await;
 }

@@ -7,6 +7,7 @@ mod allocation_groups;
 mod allocations;
 mod app_instances;
 mod catalogue;
+mod events;
 mod guard;
 mod health;
 pub mod routes;

@@ -9,7 +9,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use utoipa_axum::routes;
 
 use super::{
-    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, guard, health,
+    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, events, guard,
+    health,
 };
 use crate::http::{Front, frame};
 
@@ -50,6 +51,7 @@ fn table() -> Vec<Entry> {
         (AllocationRestart, routes!(allocations::restart_allocation)),
         (AllocationRelease, routes!(allocations::release_allocation)),
         (AllocationRead, routes!(allocations::show_timeline)),
+        (AllocationRead, routes!(events::watch_allocation)),
         (AllocationRead, routes!(allocations::show_receipt)),
         (AllocationRead, routes!(allocation_groups::list_allocation_groups)),
         (AllocationCreate, routes!(allocation_groups::create_allocation_group)),
@@ -63,6 +65,7 @@ fn table() -> Vec<Entry> {
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
         (FleetRead, routes!(admin::show_operator_timeline)),
+        (FleetRead, routes!(events::watch_as_operator)),
         (FleetRead, routes!(admin::list_nodes)),
         (FleetManage, routes!(admin::create_node)),
         (FleetRead, routes!(admin::show_node)),

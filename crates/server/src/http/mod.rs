@@ -10,6 +10,7 @@ pub mod params;
 pub mod problem;
 pub mod rates;
 pub mod reply;
+pub mod streams;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use control::Ctx;
 use crate::Limits;
 use crate::telemetry::Telemetry;
 use rates::Rates;
+use streams::Streams;
 
 /// What every door of the API stands on. Clones share it.
 #[derive(Clone)]
@@ -30,11 +32,14 @@ pub struct Front {
     pub rates: Arc<Rates>,
     /// What is counted.
     pub telemetry: Telemetry,
+    /// Who watches something.
+    pub streams: Arc<Streams>,
 }
 
 impl Front {
     /// A front with nobody before it yet.
     pub fn new(ctx: Ctx, limits: Limits) -> Front {
-        Front { ctx, limits, rates: Arc::new(Rates::new(&limits)), telemetry: Telemetry::install() }
+        let (rates, streams) = (Arc::new(Rates::new(&limits)), Arc::default());
+        Front { ctx, limits, rates, telemetry: Telemetry::install(), streams }
     }
 }

@@ -156,6 +156,15 @@ impl Api {
         read_to_end(&mut stream).await
     }
 
+    /// Another server in the place of this one, on the same database.
+    pub(crate) async fn restart(&mut self, limits: Limits) {
+        self.stop.cancel();
+        self.ended().await;
+        let server = Server::bind(Config { limits, ..Config::default() }).await.expect("it binds");
+        (self.address, self.stop) = (server.api_addr, CancellationToken::new());
+        self.serving.spawn(server.run(self.house.ctx.clone(), self.stop.clone()));
+    }
+
     pub(crate) async fn close(mut self) {
         self.stop.cancel();
         drop(self.client);

@@ -10,6 +10,7 @@ mod answers;
 mod api;
 mod bad_input;
 mod canaries;
+mod events;
 mod gateway;
 mod idempotency;
 mod openapi;

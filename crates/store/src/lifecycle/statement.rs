@@ -12,6 +12,8 @@ use uuid::Uuid;
 /// One move of one row, as SQL.
 pub(crate) struct Change<'a> {
     pub(crate) table: &'static str,
+    /// The column with the allocation whose watchers are told.
+    pub(crate) watched: Option<&'static str>,
     pub(crate) machine: &'a Table,
     pub(crate) event: usize,
     pub(crate) stamps: &'a [&'a StampEntry],
@@ -19,13 +21,16 @@ pub(crate) struct Change<'a> {
     pub(crate) grounds: &'a [(Check, bool)],
 }
 
+/// Instead of an allocation.
+const NOBODY: &str = "NULL::uuid";
 /// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need; then
 /// one identity for each message.
 const FIXED: usize = 8;
 
 impl Change<'_> {
     /// The whole move in one statement: the event-id look-up, the compare-and-set, the log record and the outbox rows.
-    /// One moment, `at`, is the time of all of them. Answers whether it moved, and whether the event id was known.
+    /// One moment, `at`, is the time of all of them. Answers whether it moved, whether the event id was known, and whose
+    /// watchers are to be told.
     ///
     /// The status is compared by `IS NOT DISTINCT FROM`, which no index can serve: with `=`, and statistics that call the
     /// status rare, the planner takes an index on status for the row's key and reads the whole fleet.
@@ -52,18 +57,20 @@ impl Change<'_> {
                 WHERE entity_id = $1 AND event_id = $3 AND machine = '{machine}'), \
              moved AS (UPDATE {table} SET status = '{to}', seq = seq + 1, status_at = (SELECT at FROM moment){sets} \
                 WHERE id = $1 AND status IS NOT DISTINCT FROM '{from}' AND seq = $2{conditions} AND NOT EXISTS (SELECT 1 FROM known) \
-                RETURNING id, seq), \
+                RETURNING id, seq, {watched} AS watched), \
              logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
                 operation_id, source, actor, cause, reason, occurred_at) \
                 SELECT '{machine}', id, seq, $3, '{event}', '{from}', '{to}', $7, $4, $5, $6, $8, at FROM moved, moment)",
             table = self.table,
             event = event.code,
+            watched = self.watched.unwrap_or(NOBODY),
         );
         for topic in &event.publishes {
             let message = Message { machine, event: event.code, from: Some(from), to, topic };
             message.append(&mut statement, "moved", [take(), 3, 7]);
         }
-        statement + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known)"
+        statement
+            + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known), (SELECT watched FROM moved)"
     }
 
     /// What checks and stamps need, in the order in which [`Change::statement`] numbers it.
@@ -81,17 +88,18 @@ impl Change<'_> {
 }
 
 /// The first log record of a row that is in the table already, and the messages of its birth. Answers whether the row
-/// is there and newborn.
-pub(crate) fn birth(machine: &Table, table: &str) -> String {
+/// is there and newborn, and whose watchers are to be told.
+pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> String {
     let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
     let mut statement = format!(
         "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
-         newborn AS MATERIALIZED (SELECT id, seq FROM {table} WHERE id = $1 AND status = '{initial}' AND seq = 1), \
+         newborn AS MATERIALIZED (SELECT id, seq, {watched} AS watched FROM {table} WHERE id = $1 AND status = '{initial}' AND seq = 1), \
          logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
             operation_id, source, actor, cause, occurred_at) \
             SELECT '{name}', id, seq, $2, '{born}', NULL, '{initial}', $6::uuid, $3, $4, $5, at FROM newborn, moment \
             ON CONFLICT (entity_id, seq, machine) DO NOTHING RETURNING entity_id AS id, seq)",
         born = lifecycle::writer::BORN,
+        watched = watched.unwrap_or(NOBODY),
     );
     for (position, topic) in machine.born.iter().enumerate() {
         let message = Message {
@@ -103,7 +111,7 @@ pub(crate) fn birth(machine: &Table, table: &str) -> String {
         };
         message.append(&mut statement, "logged", [position + 7, 2, 6]);
     }
-    statement + " SELECT EXISTS (SELECT 1 FROM newborn)"
+    statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
 }
 
 /// The first log records of several rows, whose machine publishes nothing at a birth.

@@ -21,6 +21,8 @@ pub trait Stored: Lawful {
     type Id: Copy + Into<Uuid> + Send;
     /// The table.
     const TABLE: &'static str;
+    /// The column with the allocation whose watchers are told of every move; none when nobody watches.
+    const WATCHED: Option<&'static str>;
 }
 
 /// A machine whose rows can be reported to on their own. Allocations can't, because a group is locked before its members:
@@ -28,10 +30,11 @@ pub trait Stored: Lawful {
 pub trait Alone: Stored {}
 
 macro_rules! stored {
-    ($($machine:ident by $id:ident in $table:literal),+ $(,)?) => {
+    ($($machine:ident by $id:ident in $table:literal $(watched as $watched:literal)?),+ $(,)?) => {
         $(impl Stored for $machine {
             type Id = $id;
             const TABLE: &'static str = $table;
+            const WATCHED: Option<&'static str> = [$(Some($watched),)? None][0];
         })+
 
         /// Every machine with the table it rests in.
@@ -42,11 +45,11 @@ macro_rules! stored {
 }
 
 stored! {
-    Allocation by AllocationId in "allocations",
+    Allocation by AllocationId in "allocations" watched as "id",
     AllocationGroup by AllocationGroupId in "allocation_groups",
     Claim by ClaimId in "claims",
     Node by NodeId in "nodes",
-    NodeTask by NodeTaskId in "node_tasks",
+    NodeTask by NodeTaskId in "node_tasks" watched as "allocation_id",
     PaymentSession by PaymentSessionId in "payment_sessions",
     TerminalSession by TerminalSessionId in "terminal_sessions",
     StorageAttachment by StorageAttachmentId in "storage_attachments",

@@ -2,5 +2,7 @@
 
 pub mod allocation_groups;
 pub mod allocations;
+pub mod events;
 pub mod fleet;
+pub mod learnt;
 pub mod timeline;

@@ -1,18 +1,13 @@
-//! What the timeline is made of: the steps of an allocation, what it was promised, the tasks and their phases, and how
-//! long such tasks took lately. Of a task only what is named here is read: neither its parameters nor what was signed.
+//! What the timeline is made of: what an allocation was promised, its tasks and their phases. Of a task only what is named
+//! here is read: neither its parameters nor what was signed.
 
 use domain::ids::AllocationId;
 use jiff::Timestamp;
-use jiff_sqlx::ToSqlx as _;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::{Error, Store};
-
-/// How many of the newest tasks of a kind are looked at for one SKU's, and how many of those are taken.
-const LOOKED_AT: i64 = 2_000;
-const TAKEN: i64 = 200;
 
 /// Something was promised to an allocation: the first of its claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,17 +58,6 @@ pub struct Phase {
     pub status: String,
     /// When, by the node's clock.
     pub at: Timestamp,
-}
-
-/// How long tasks usually take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Durations {
-    /// How many were measured.
-    pub count: i64,
-    /// Half of them were faster.
-    pub p50_seconds: f64,
-    /// Nine of ten were faster.
-    pub p90_seconds: f64,
 }
 
 /// What was promised to an allocation.
@@ -161,51 +145,6 @@ pub async fn phases(store: &Store, id: AllocationId) -> Result<Vec<Phase>, Error
         })
     };
     rows.iter().map(phase).collect()
-}
-
-/// How long tasks of this kind took for this SKU that ended before `before`: of the last few thousand of the kind the last
-/// 200 of the SKU, so that the cost does not grow with history.
-///
-/// # Errors
-/// When the database fails.
-pub async fn durations(
-    store: &Store,
-    kind: &str,
-    sku: &str,
-    before: Timestamp,
-) -> Result<Durations, Error> {
-    let row = sqlx::query(
-        "WITH lately AS MATERIALIZED (
-            SELECT allocation_id, created_at, ended_at
-              FROM node_tasks
-             WHERE status = 'succeeded' AND kind = $1 AND ended_at < $3
-             ORDER BY ended_at DESC
-             LIMIT $4
-         ), taken AS (
-            SELECT extract(epoch FROM lately.ended_at - lately.created_at)::float8 AS seconds
-              FROM lately
-              JOIN allocations ON allocations.id = lately.allocation_id
-             WHERE allocations.sku = $2
-             ORDER BY lately.ended_at DESC
-             LIMIT $5
-         )
-         SELECT count(*),
-                coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds), 0),
-                coalesce(percentile_cont(0.9) WITHIN GROUP (ORDER BY seconds), 0)
-           FROM taken",
-    )
-    .bind(kind)
-    .bind(sku)
-    .bind(before.to_sqlx())
-    .bind(LOOKED_AT)
-    .bind(TAKEN)
-    .fetch_one(store.pool())
-    .await?;
-    Ok(Durations {
-        count: row.try_get(0)?,
-        p50_seconds: row.try_get(1)?,
-        p90_seconds: row.try_get(2)?,
-    })
 }
 
 fn at(row: &PgRow, column: usize) -> Result<Timestamp, Error> {

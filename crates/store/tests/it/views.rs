@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use store::projects::{self, NewProject};
 use store::users;
 use store::views::allocations::{self, Filter};
-use store::views::timeline;
+use store::views::learnt::{self, Learnt, Like};
 use testkit::{Database, Fixture, new_id};
 use uuid::Uuid;
 
@@ -135,44 +135,82 @@ async fn operators_find_what_waits_without_reading_what_rests() {
     database.remove().await;
 }
 
+/// Tasks that ended well, each a second after the one before.
+async fn ended_tasks(
+    sql: &mut sqlx::PgConnection,
+    (allocation, node): (Uuid, Uuid),
+    (sku, image): (&str, &str),
+    (count, took): (i32, &str),
+) {
+    let insert = format!(
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, status, sku, image, created_at, ended_at)
+         SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'slice.vm_provision', 1, 'succeeded', $3, $4,
+                ended.at - {took}, ended.at
+           FROM generate_series(1, {count}) AS n,
+                LATERAL (SELECT clock_timestamp() - ({count} - n) * interval '1 second' AS at) AS ended"
+    );
+    let made = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(node).bind(allocation);
+    made.bind(sku).bind(image).execute(sql).await.expect("an owner may do this");
+}
+
 #[tokio::test]
-async fn what_usually_happens_is_learnt_from_the_last_of_the_same_sort() {
+async fn what_usually_happens_is_learnt_from_the_last_of_the_same_sort_whatever_the_history() {
     let database = Database::new().await;
     let fixture = database.allocation().await;
-    let (allocation, node) = (fixture.allocation.uuid(), fixture.node.uuid());
+    let place = (fixture.allocation.uuid(), fixture.node.uuid());
     let mut sql = database.sql.acquire().await.expect("it connects");
     for statement in [
         "SET session_replication_role = replica",
-        // tidy: a forbidden write, on purpose
-        "INSERT INTO allocations (id, project_id, operation_id, sku, gpus) VALUES
-            ('00000000-0000-0000-0000-000000000001', gen_random_uuid(), gen_random_uuid(), 'other', 1)",
+        "INSERT INTO images (code, name, sha256) VALUES ('a', 'A', ''), ('b', 'B', '')",
+        "INSERT INTO skus (code, name, shape, gpu_model, gpus_allowed, price_micros_per_gpu_second, currency)
+         VALUES ('h100', 'H', 'gpu_slice', 'H', '{1}', 1, 'USD')",
+        "INSERT INTO sku_images (sku, image, position) VALUES ('h100', 'a', 1), ('h100', 'b', 2)",
     ] {
         sqlx::query(statement).execute(&mut *sql).await.expect("an owner may do this");
     }
-    // 250 that took 100 seconds, then the last 200: 1 to 200 seconds; and one of another SKU that took a day.
-    let ended = [
-        (250, "100 * interval '1 second'", allocation),
-        (200, "n * interval '1 second'", allocation),
-        (1, "interval '1 day'", Uuid::from_u128(1)),
-    ];
-    for (count, took, allocation) in ended {
-        let insert = format!(
-            // tidy: a forbidden write, on purpose
-            "INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, status, created_at, ended_at)
-             SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'slice.vm_provision', 1, 'succeeded',
-                    clock_timestamp() - {took}, clock_timestamp()
-               FROM generate_series(1, {count}) AS n"
-        );
-        let made = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(node).bind(allocation);
-        made.execute(&mut *sql).await.expect("an owner may do this");
-    }
-    let soon = Timestamp::now() + jiff::SignedDuration::from_secs(60);
-    let ask = async |kind| timeline::durations(&database.store, kind, "h100", soon).await;
-    let learnt = ask("slice.vm_provision").await.expect("it answers");
-    assert_eq!(learnt.count, 200);
-    assert!((learnt.p50_seconds - 100.5).abs() < 0.1, "{learnt:?}");
-    assert!((learnt.p90_seconds - 180.1).abs() < 0.1, "{learnt:?}");
-    assert_eq!(ask("slice.vm_release").await.expect("it answers").count, 0);
+    // A long history of another SKU that took a day each, and of ours: 100 s once, 1 to 200 s lately, and another image.
+    ended_tasks(&mut sql, place, ("other", "a"), (100_000, "interval '1 day'")).await;
+    ended_tasks(&mut sql, place, ("h100", "a"), (250, "100 * interval '1 second'")).await;
+    ended_tasks(&mut sql, place, ("h100", "a"), (200, "n * interval '1 second'")).await;
+    ended_tasks(&mut sql, place, ("h100", "b"), (3, "1000 * interval '1 second'")).await;
+    sqlx::query("ANALYZE node_tasks").execute(&mut *sql).await.expect("an owner may do this");
     drop(sql);
+    let before = Timestamp::now() + jiff::SignedDuration::from_secs(60);
+    let ask = async |kind, sku, image| {
+        let like = Like { sku, image, before };
+        learnt::tasks(&database.store, kind, like).await.expect("it answers")
+    };
+    // More than a plan is made anew for.
+    for _ in 0..10 {
+        let learnt = ask("slice.vm_provision", "h100", "a").await;
+        assert_eq!(learnt.by_image.count, 200);
+        assert!((learnt.by_image.p90_seconds - 180.1).abs() < 25.0, "{learnt:?}");
+        assert!(learnt.by_sku.count == 200 && learnt.by_kind.count == 200, "{learnt:?}");
+        let rare = ask("slice.vm_provision", "h100", "b").await;
+        assert_eq!((rare.by_image.count, rare.by_sku.count), (3, 200));
+        assert!(rare.by_sku.p90_seconds < 1_000.0, "{rare:?}");
+        let none = ask("slice.vm_release", "h100", "a").await;
+        assert_eq!(none, Learnt::default());
+    }
+    database.store.close().await;
+    let (scans, read): (i64, i64) = sqlx::query_as(
+        "SELECT (SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables WHERE relname = 'node_tasks'),
+                (SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'node_tasks')",
+    )
+    .fetch_one(&database.sql)
+    .await
+    .expect("the database counts");
+    // Thirty questions, each of at most 200 of the image, 200 of each of two images, and 200 of the kind.
+    assert!(scans <= 110_000 && read <= 30 * 900, "{scans} rows and {read} entries were read");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn how_long_it_takes_until_it_is_ready_is_learnt_too() {
+    let database = Database::new().await;
+    let like = Like { sku: "h100", image: "a", before: Timestamp::now() };
+    let learnt = learnt::allocations(&database.store, like).await.expect("it answers");
+    assert_eq!(learnt, Learnt::default());
     database.remove().await;
 }

@@ -1,0 +1,225 @@
+//! Streams of events that stay open: who has one, how many they may have, and that whoever may no longer watch is let go.
+//! An open stream costs a waiter and a timer; whether they may still watch is asked for all of them at once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::HeaderValue;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse as _, Response};
+use control::Ctx;
+use control::allocation::stream::{Cursor, Next, Told, next, still_allowed};
+use futures::stream::unfold;
+use spine::wake::Waiter;
+use store::Ring;
+use store::views::events::Watcher;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use wire::http::allocations::AllocationStatus;
+use wire::http::timeline::StreamEnd;
+use wire::problem::ProblemCode;
+
+use super::Front;
+use super::problem::Refusal;
+use crate::Limits;
+
+/// What a client whose connection breaks waits before it comes back.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+/// After so many beats without a ring it is looked all the same.
+const SWEEP_BEATS: u32 = 4;
+/// When to ask again for a stream that there is no room for.
+const FULL_RETRY_SECONDS: u64 = 15;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Streams {
+    open: Mutex<Open>,
+    closing: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    last: u64,
+    watchers: HashMap<u64, (Watcher, CancellationToken)>,
+    of_user: HashMap<Uuid, usize>,
+}
+
+impl Streams {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.open().watchers.len()
+    }
+
+    /// A seat for somebody who may watch.
+    ///
+    /// # Errors
+    /// A problem when they have too many already, or there are too many in all.
+    pub fn take(self: &Arc<Self>, watcher: Watcher, limits: &Limits) -> Result<Seat, Refusal> {
+        let mut open = self.open();
+        let theirs = open.of_user.get(&watcher.user).copied().unwrap_or(0);
+        if theirs >= limits.streams_per_user_max {
+            let detail = format!("You have {theirs} streams open. Close one, or wait.");
+            let refusal = Refusal::new(ProblemCode::TooManyRequests, detail);
+            return Err(refusal.retry_after(FULL_RETRY_SECONDS));
+        }
+        if open.watchers.len() >= limits.streams_open_max {
+            let refusal = Refusal::new(ProblemCode::Unavailable, "Too many streams are open.");
+            return Err(refusal.retry_after(FULL_RETRY_SECONDS));
+        }
+        open.last += 1;
+        let (number, gone) = (open.last, self.closing.child_token());
+        open.watchers.insert(number, (watcher, gone.clone()));
+        *open.of_user.entry(watcher.user).or_default() += 1;
+        metrics::gauge!("berth_streams_open").set(open.watchers.len() as f64);
+        drop(open);
+        Ok(Seat { streams: Arc::clone(self), number, user: watcher.user, gone })
+    }
+
+    /// Lets go whoever may no longer watch, every beat, until stopped; then everybody.
+    pub async fn run(&self, ctx: &Ctx, limits: &Limits, stop: &CancellationToken) {
+        while timeout(limits.stream_beat, stop.cancelled()).await.is_err() {
+            self.step(ctx).await;
+        }
+        self.closing.cancel();
+    }
+
+    async fn step(&self, ctx: &Ctx) {
+        let open: Vec<(Watcher, CancellationToken)> =
+            self.open().watchers.values().cloned().collect();
+        if open.is_empty() {
+            return;
+        }
+        let watchers: Vec<Watcher> = open.iter().map(|(watcher, _)| *watcher).collect();
+        match still_allowed(ctx, &watchers).await {
+            Ok(allowed) => {
+                let allowed: HashSet<usize> = allowed.into_iter().collect();
+                let gone = open.iter().enumerate().filter(|(place, _)| !allowed.contains(place));
+                gone.for_each(|(_, (_, gone))| gone.cancel());
+            }
+            // Nothing can be read either, so nothing is told to anybody.
+            Err(error) => tracing::warn!(cause = error.chain(), "streams could not be checked"),
+        }
+    }
+}
+
+/// The place of one stream. It is free again when this is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    streams: Arc<Streams>,
+    number: u64,
+    user: Uuid,
+    gone: CancellationToken,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut open = self.streams.open();
+        open.watchers.remove(&self.number);
+        if let Some(theirs) = open.of_user.get_mut(&self.user) {
+            *theirs -= 1;
+            if *theirs == 0 {
+                open.of_user.remove(&self.user);
+            }
+        }
+        metrics::gauge!("berth_streams_open").set(open.watchers.len() as f64);
+    }
+}
+
+/// One stream. Nothing runs ahead of its reader: the next piece is read when the last one was taken.
+struct Stream {
+    front: Front,
+    seat: Seat,
+    cursor: Cursor,
+    /// Got before the first look, so that nothing that happens in between is missed.
+    bell: Waiter,
+    /// What is read and not yet taken.
+    told: VecDeque<Told>,
+    begun: bool,
+    over: bool,
+    /// Whether there may be something to read.
+    due: bool,
+    beats: u32,
+}
+
+/// The answer that is a stream from `cursor` on.
+pub fn answer(front: Front, seat: Seat, cursor: Cursor, allocation: Uuid) -> Response {
+    let bell = front.ctx.wake.on(Ring::Allocation(allocation));
+    let told = VecDeque::new();
+    let (begun, over, due, beats) = (false, false, true, 0);
+    let stream = Stream { front, seat, cursor, bell, told, begun, over, due, beats };
+    let events = unfold(stream, async |mut stream| {
+        let event = stream.next().await?;
+        Some((Ok::<Event, Infallible>(event), stream))
+    });
+    let mut answer = Sse::new(events).into_response();
+    // A proxy that collects an answer before it passes it on would hold back everything.
+    answer.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    answer
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<Event> {
+        if !self.begun {
+            self.begun = true;
+            return Some(Event::default().retry(RETRY).comment("open"));
+        }
+        loop {
+            if self.over || self.seat.gone.is_cancelled() {
+                return None;
+            }
+            if let Some(told) = self.told.pop_front() {
+                return written(&told);
+            }
+            if !self.due {
+                if self.rings().await {
+                    continue;
+                }
+                return Some(Event::default().comment("still here"));
+            }
+            match next(&self.front.ctx, &mut self.cursor).await {
+                Ok(Next::Events(told)) => self.told = told,
+                Ok(Next::Over(status)) => {
+                    self.over = true;
+                    return ended(status);
+                }
+                Ok(Next::Nothing) => self.due = false,
+                // The client comes back with what it has seen, and is told why if it still can't be.
+                Err(error) => {
+                    tracing::warn!(cause = error.chain(), "a stream was ended");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Waits for something to happen: a ring, or that it is let go. False when a beat went by and it is time for a sign of
+    /// life; after a few of them it looks without a ring, in case one was lost.
+    async fn rings(&mut self) -> bool {
+        let beat = self.front.limits.stream_beat;
+        let waited = timeout(beat, async {
+            tokio::select! {
+                () = self.bell.notified() => {}
+                () = self.seat.gone.cancelled() => {}
+            }
+        });
+        let rung = waited.await.is_ok();
+        self.beats = if rung { 0 } else { self.beats + 1 };
+        self.due = rung || self.beats.is_multiple_of(SWEEP_BEATS);
+        rung
+    }
+}
+
+fn written(told: &Told) -> Option<Event> {
+    let kind = told.event.kind.to_string();
+    Event::default().id(&told.id).event(kind).json_data(&told.event).ok()
+}
+
+fn ended(status: AllocationStatus) -> Option<Event> {
+    Event::default().event("end").json_data(StreamEnd { status }).ok()
+}

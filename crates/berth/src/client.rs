@@ -15,7 +15,8 @@ use wire::http::account::{
 };
 use wire::http::admin::{Because, DeadLetter, FreshNode, Invariants, NewNode, Node};
 use wire::http::allocations::{Allocation, AllocationStatus, ForceRelease, NewAllocation};
-use wire::http::catalogue::{Availability, Sku};
+use wire::http::catalogue::{Availability, CapacityExplained, CapacityQuestion, Sku};
+use wire::http::explain::Explanation;
 use wire::http::timeline::Timeline;
 use wire::http::{Health, PAGE_MAX, Page};
 use wire::receipt::SignedReceipt;
@@ -195,6 +196,24 @@ impl Client {
 
     pub(crate) async fn timeline(&self, id: Uuid) -> Done<Timeline> {
         self.get(&format!("/allocations/{id}/timeline")).await
+    }
+
+    pub(crate) async fn explain(&self, id: Uuid) -> Done<Explanation> {
+        self.get(&format!("/allocations/{id}/explain")).await
+    }
+
+    pub(crate) async fn explain_availability(
+        &self,
+        question: &CapacityQuestion,
+    ) -> Done<CapacityExplained> {
+        let mut call = Call::new(Method::GET, "/availability/explain")
+            .asking("sku", question.sku.clone())
+            .asking("region", question.region.clone())
+            .asking("gpus", question.gpus.to_string());
+        if let Some(image) = &question.image {
+            call = call.asking("image", image.clone());
+        }
+        self.send(call).await
     }
 
     pub(crate) async fn receipt(&self, id: Uuid) -> Done<SignedReceipt> {

@@ -91,6 +91,9 @@ impl Failure {
             let fit = format!("{} {gpus} of {} in {}", fit.gpus, fit.sku, fit.region);
             failure = failure.with("would fit", fit);
         }
+        for narrowed in problem.narrowed.iter().filter(|narrowed| narrowed.removed > 0) {
+            failure = failure.with("not these", narrowed.sentence.clone());
+        }
         for fault in problem.errors {
             failure = failure.with(&fault.pointer, fault.detail);
         }

@@ -1,6 +1,6 @@
 //! What a story can't do, and why. Refusals of the lifecycle are outcomes; here they are only what a requester did wrong.
 
-use wire::problem::{Alternative, Fault};
+use wire::problem::{Alternative, Fault, Narrowed};
 
 /// Why a story did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,8 @@ pub enum Error {
         detail: String,
         /// What would fit instead.
         would_fit: Vec<Alternative>,
+        /// What each filter of the placement took away, when it came to that.
+        narrowed: Vec<Narrowed>,
     },
     /// The key was used for another body.
     #[error("this Idempotency-Key was used for another request")]

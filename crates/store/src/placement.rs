@@ -307,3 +307,70 @@ pub async fn sku_codes(tx: &mut Tx) -> Result<Vec<String>, Error> {
         sqlx::query("SELECT code FROM skus ORDER BY code").fetch_all(tx.connection()).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
+
+/// How many machines are left after each filter of a placement, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Funnel {
+    /// All that are not retired.
+    pub machines: i64,
+    /// Of the SKU.
+    pub of_sku: i64,
+    /// And in the region.
+    pub in_region: i64,
+    /// And ready.
+    pub ready: i64,
+    /// And with the image at hand.
+    pub with_image: i64,
+    /// And with enough free.
+    pub fitting: i64,
+    /// The statuses of those in the region that are not ready.
+    pub away: Vec<(String, i64)>,
+    /// The most that one of those with the image has free.
+    pub most_free: i16,
+}
+
+/// Counts what each filter takes away. It looks at the whole fleet once, so it is for refusals and questions alone.
+///
+/// # Errors
+/// When the database fails.
+pub async fn funnel(tx: &mut Tx, wanted: &Wanted<'_>) -> Result<Funnel, Error> {
+    let row = sqlx::query(
+        "WITH here AS MATERIALIZED (
+            SELECT nodes.sku = $1 AS of_sku, nodes.sku = $1 AND nodes.region = $2 AS in_region, nodes.status, free_slots,
+                   EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id AND image = $3) AS has_image
+              FROM nodes
+             WHERE nodes.status <> 'retired'
+         ), away AS (
+            SELECT status, count(*) AS machines
+              FROM here
+             WHERE in_region AND status <> 'ready'
+             GROUP BY status
+             ORDER BY status
+         )
+         SELECT count(*), count(*) FILTER (WHERE of_sku), count(*) FILTER (WHERE in_region),
+                count(*) FILTER (WHERE in_region AND status = 'ready'),
+                count(*) FILTER (WHERE in_region AND status = 'ready' AND has_image),
+                count(*) FILTER (WHERE in_region AND status = 'ready' AND has_image AND free_slots >= $4),
+                coalesce(max(free_slots) FILTER (WHERE in_region AND status = 'ready' AND has_image), 0::smallint),
+                ARRAY(SELECT status FROM away), ARRAY(SELECT machines FROM away)
+           FROM here",
+    )
+    .bind(wanted.sku)
+    .bind(wanted.region)
+    .bind(wanted.image)
+    // Of a whole machine there is one.
+    .bind(wanted.gpus.unwrap_or(1))
+    .fetch_one(tx.connection())
+    .await?;
+    let (statuses, counts): (Vec<String>, Vec<i64>) = (row.try_get(7)?, row.try_get(8)?);
+    Ok(Funnel {
+        machines: row.try_get(0)?,
+        of_sku: row.try_get(1)?,
+        in_region: row.try_get(2)?,
+        ready: row.try_get(3)?,
+        with_image: row.try_get(4)?,
+        fitting: row.try_get(5)?,
+        most_free: row.try_get(6)?,
+        away: statuses.into_iter().zip(counts).collect(),
+    })
+}

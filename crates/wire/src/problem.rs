@@ -142,6 +142,33 @@ pub struct Alternative {
     pub gpus: i16,
 }
 
+codes! {
+    /// What a placement sorts machines out by, in its order.
+    pub enum Filter {
+        Sku = "sku",
+        Region = "region",
+        Status = "status",
+        Image = "image",
+        Free = "free",
+    }
+}
+
+/// [`Filter`], as it travels.
+pub type FilterWord = Coded<Filter>;
+
+/// What one filter of the placement took away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Narrowed {
+    /// Which.
+    pub filter: FilterWord,
+    /// How many machines it took away.
+    pub removed: i64,
+    /// How many it left.
+    pub left: i64,
+    /// The same as a sentence.
+    pub sentence: String,
+}
+
 /// An answer that is a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -167,6 +194,9 @@ pub struct Problem {
     /// What would fit instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_fit: Vec<Alternative>,
+    /// How many machines each filter of the placement took away, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub narrowed: Vec<Narrowed>,
 }
 
 impl Problem {
@@ -182,6 +212,7 @@ impl Problem {
             request_id: None,
             errors: Vec::new(),
             would_fit: Vec::new(),
+            narrowed: Vec::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Allocations, as their tenant sees them.
 
 pub(crate) mod create;
+mod explain;
 mod receipt;
 mod release;
 mod restart;
@@ -47,6 +48,9 @@ pub(crate) enum AllocCommand {
         after_help = "Examples:\n  berth alloc restart training --wait\n  berth alloc restart training --yes"
     )]
     Restart(restart::Restart),
+    /// Why it is as it is: what it waits for, who is next, what you may do
+    #[command(after_help = "Example:\n  berth alloc explain training")]
+    Explain(explain::Explain),
     /// Gives it back: everything on it is erased, and billing stops; what is under way is called off
     #[command(
         visible_alias = "cancel",
@@ -113,6 +117,7 @@ impl AllocCommand {
                 if one.output.json { say::json(&allocation) } else { show(&allocation) }
             }
             AllocCommand::Timeline(timeline) => timeline.run(client).await,
+            AllocCommand::Explain(explain) => explain.run(client).await,
             AllocCommand::Restart(restart) => restart.run(client).await,
             AllocCommand::Release(release) => release.run(client).await,
             AllocCommand::Receipt(receipt) => receipt.run(client).await,

@@ -1,9 +1,9 @@
 //! What can be asked for, what it costs, and what is free now.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use serde_json::json;
-use wire::http::catalogue::Availability;
+use wire::http::catalogue::{Availability, CapacityQuestion};
 
 use crate::cli::{Json, teach};
 use crate::client::Client;
@@ -18,11 +18,53 @@ pub(crate) enum SkuCommand {
     /// What can be asked for, with its price and what is free now
     #[command(after_help = "Example:\n  berth sku list")]
     List(Json),
+    /// Whether so many would be granted now, and if not, what is in the way
+    #[command(after_help = "Example:\n  berth sku explain h100.slice --gpus 8 --region eu-1")]
+    Explain(Explain),
+}
+
+/// `berth sku explain`
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// What
+    sku: String,
+    /// How many GPUs
+    #[arg(long)]
+    gpus: i16,
+    /// Where
+    #[arg(long)]
+    region: String,
+    /// Which image; the SKU's first if you do not say
+    #[arg(long)]
+    image: Option<String>,
+    #[command(flatten)]
+    output: Json,
+}
+
+impl Explain {
+    async fn run(self, client: &Client) -> Done {
+        let Explain { sku, gpus, region, image, output } = self;
+        let told =
+            client.explain_availability(&CapacityQuestion { sku, region, gpus, image }).await?;
+        if output.json {
+            return say::json(&told);
+        }
+        let mut lines = vec![say::clean(&told.detail)];
+        lines.extend(told.narrowed.iter().map(|each| format!("  {}", say::clean(&each.sentence))));
+        for fit in &told.would_fit {
+            let fit = format!("  would fit: {} of {} in {}", fit.gpus, fit.sku, fit.region);
+            lines.push(say::clean(&fit));
+        }
+        say::data(lines.join("\n"))
+    }
 }
 
 impl SkuCommand {
     pub(crate) async fn run(self, client: &Client) -> Done {
-        let SkuCommand::List(output) = self;
+        let output = match self {
+            SkuCommand::List(output) => output,
+            SkuCommand::Explain(explain) => return explain.run(client).await,
+        };
         let (skus, free) = (client.skus().await?, client.availability().await?);
         if output.json {
             return say::json(&json!({ "skus": skus, "availability": free }));

@@ -10,6 +10,7 @@ use store::{Tx, allocations, claims};
 use uuid::Uuid;
 use wire::problem::{Alternative, Fault};
 
+use super::capacity;
 use crate::{Caller, Error};
 
 const SSH_KEYS_MAX: usize = 16;
@@ -177,8 +178,14 @@ fn named_keys(ask: &Ask<'_>, terms: &Terms) -> Result<Vec<String>, Error> {
 }
 
 /// The SKU and the image, if there are such and they go together.
-async fn offered(tx: &mut Tx, ask: &Ask<'_>, terms: &Terms) -> Result<(SkuTerms, String), Error> {
-    let unavailable = |detail: String, would_fit| Err(Error::SkuUnavailable { detail, would_fit });
+pub(crate) async fn offered(
+    tx: &mut Tx,
+    ask: &Ask<'_>,
+    terms: &Terms,
+) -> Result<(SkuTerms, String), Error> {
+    let unavailable = |detail: String, would_fit| {
+        Err(Error::SkuUnavailable { detail, would_fit, narrowed: Vec::new() })
+    };
     let Some(sku) = terms.sku.clone() else {
         let known = placement::sku_codes(tx).await?.join(", ");
         return unavailable(
@@ -220,12 +227,13 @@ pub(crate) async fn no_capacity(
     let what =
         if sku.whole { "machine".to_owned() } else { format!("{} GPUs on one machine", ask.gpus) };
     let detail = format!("no {} in {} has {what} free right now", ask.sku, ask.region);
-    Ok(Error::SkuUnavailable { detail, would_fit })
+    let narrowed = capacity::narrowed(tx, ask, sku).await?;
+    Ok(Error::SkuUnavailable { detail, would_fit, narrowed })
 }
 
 /// What would fit, in each region: the count that was asked for, or the next smaller one; and the next larger one when
 /// there is no such count at all.
-async fn alternatives(
+pub(crate) async fn alternatives(
     tx: &mut Tx,
     ask: &Ask<'_>,
     sku: &SkuTerms,

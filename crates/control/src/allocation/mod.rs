@@ -1,7 +1,9 @@
 //! Allocations: create, provision, restart, release, and how they are shown.
 
+pub mod capacity;
 pub mod cleanup;
 pub mod create;
+pub mod explain;
 pub(crate) mod judge;
 pub mod provision;
 pub mod reason;

@@ -191,19 +191,19 @@ fn well_formed(asked: &NewGroup) -> Result<Vec<Wish>, Error> {
 
 /// A refusal says which member it is about.
 fn of_member(error: Error, asked: &NewGroup, entry: usize) -> Error {
-    let Error::SkuUnavailable { detail, would_fit } = error else {
+    let Error::SkuUnavailable { detail, would_fit, narrowed } = error else {
         return error;
     };
     let name = asked.members[entry].name.as_deref();
     let which = name.map_or_else(|| format!("member {entry}"), |name| format!("member {name:?}"));
-    Error::SkuUnavailable { detail: format!("{which}: {detail}"), would_fit }
+    Error::SkuUnavailable { detail: format!("{which}: {detail}"), would_fit, narrowed }
 }
 
 /// Why the whole group is refused: which member has no place, with those before it at theirs.
 async fn no_room(tx: &mut Tx, members: &[Member<'_>], missing: usize) -> Result<Error, Error> {
     let member = &members[missing];
     let refusal = judge::no_capacity(tx, &member.ask, &member.judged.sku).await?;
-    let Error::SkuUnavailable { detail, would_fit } = refusal else {
+    let Error::SkuUnavailable { detail, would_fit, narrowed } = refusal else {
         return Ok(refusal);
     };
     let count = members.len();
@@ -214,7 +214,7 @@ async fn no_room(tx: &mut Tx, members: &[Member<'_>], missing: usize) -> Result<
             "all {count} members together do not fit: beside the others there is no place for {name} ({entry}): {detail}"
         ),
     };
-    Ok(Error::SkuUnavailable { detail, would_fit })
+    Ok(Error::SkuUnavailable { detail, would_fit, narrowed })
 }
 
 /// A name with a number, short enough to be a name.

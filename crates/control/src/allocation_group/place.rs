@@ -161,6 +161,7 @@ fn arrange(
         Packing::Undecided => Err(Error::SkuUnavailable {
             detail: "nobody can tell in reasonable time whether all members fit; ask for fewer at once, or for members of the same size".to_owned(),
             would_fit: Vec::new(),
+            narrowed: Vec::new(),
         }),
     }
 }

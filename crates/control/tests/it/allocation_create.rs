@@ -54,7 +54,7 @@ async fn what_does_not_fit_is_refused_with_what_would() {
     let mut house = House::open().await;
     house.node("h100.slice", &[0; 4]).await;
     let refused = house.create("h100.slice", 8).await;
-    let Err(Error::SkuUnavailable { detail, would_fit }) = refused else {
+    let Err(Error::SkuUnavailable { detail, would_fit, .. }) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(detail, "no h100.slice in eu-1 has 8 GPUs on one machine free right now");

@@ -16,6 +16,7 @@ mod app_instances;
 mod crossing;
 mod doors;
 mod enrol;
+mod explain;
 mod long_wait;
 mod stream;
 mod timeline;

@@ -8,6 +8,7 @@ mod allocations;
 mod app_instances;
 mod catalogue;
 mod events;
+mod explain;
 mod guard;
 mod health;
 pub mod routes;

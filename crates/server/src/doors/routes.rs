@@ -9,8 +9,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use utoipa_axum::routes;
 
 use super::{
-    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, events, guard,
-    health,
+    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, events,
+    explain, guard, health,
 };
 use crate::http::{Front, frame};
 
@@ -45,6 +45,7 @@ fn table() -> Vec<Entry> {
         (CatalogueRead, routes!(catalogue::list_images)),
         (CatalogueRead, routes!(catalogue::list_regions)),
         (CatalogueRead, routes!(catalogue::list_availability)),
+        (CatalogueRead, routes!(explain::explain_availability)),
         (AllocationRead, routes!(allocations::list_allocations)),
         (AllocationCreate, routes!(allocations::create_allocation)),
         (AllocationRead, routes!(allocations::show_allocation)),
@@ -52,6 +53,7 @@ fn table() -> Vec<Entry> {
         (AllocationRelease, routes!(allocations::release_allocation)),
         (AllocationRead, routes!(allocations::show_timeline)),
         (AllocationRead, routes!(events::watch_allocation)),
+        (AllocationRead, routes!(explain::explain_allocation)),
         (AllocationRead, routes!(allocations::show_receipt)),
         (AllocationRead, routes!(allocation_groups::list_allocation_groups)),
         (AllocationCreate, routes!(allocation_groups::create_allocation_group)),
@@ -66,6 +68,7 @@ fn table() -> Vec<Entry> {
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
         (FleetRead, routes!(admin::show_operator_timeline)),
         (FleetRead, routes!(events::watch_as_operator)),
+        (FleetRead, routes!(explain::explain_as_operator)),
         (FleetRead, routes!(admin::list_nodes)),
         (FleetManage, routes!(admin::create_node)),
         (FleetRead, routes!(admin::show_node)),

@@ -84,9 +84,10 @@ impl From<control::Error> for Refusal {
                 refusal
             }
             Error::Conflict(_) => Refusal::new(ProblemCode::Conflict, sentence(&text)),
-            Error::SkuUnavailable { would_fit, .. } => {
+            Error::SkuUnavailable { would_fit, narrowed, .. } => {
                 let mut refusal = Refusal::new(ProblemCode::SkuUnavailable, sentence(&text));
                 refusal.0.problem.would_fit = would_fit;
+                refusal.0.problem.narrowed = narrowed;
                 refusal
             }
             Error::IdempotencyMismatch => {

@@ -11,6 +11,7 @@ mod api;
 mod bad_input;
 mod canaries;
 mod events;
+mod explain;
 mod gateway;
 mod idempotency;
 mod openapi;

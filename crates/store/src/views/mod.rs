@@ -3,6 +3,7 @@
 pub mod allocation_groups;
 pub mod allocations;
 pub mod events;
+pub mod explain;
 pub mod fleet;
 pub mod learnt;
 pub mod timeline;

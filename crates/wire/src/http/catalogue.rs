@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Coded;
+use crate::problem::{Alternative, Narrowed};
 
 codes! {
     /// What a SKU hands out.
@@ -67,4 +68,36 @@ pub struct Availability {
     pub region: String,
     /// The counts of GPUs that would be granted now, out of those that are allowed.
     pub gpus: Vec<i16>,
+}
+
+/// `GET /availability/explain`: what would become of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityQuestion {
+    /// What.
+    #[param(max_length = 64)]
+    pub sku: String,
+    /// Where.
+    #[param(max_length = 64)]
+    pub region: String,
+    /// How many GPUs.
+    #[param(minimum = 1, maximum = 1024)]
+    pub gpus: i16,
+    /// Which image; the SKU's first when nobody says.
+    #[param(max_length = 64)]
+    pub image: Option<String>,
+}
+
+/// What would become of a request, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapacityExplained {
+    /// Whether it would be granted now.
+    pub fits: bool,
+    /// The same as a sentence.
+    pub detail: String,
+    /// How many machines each filter of the placement took away, in its order.
+    pub narrowed: Vec<Narrowed>,
+    /// What would fit instead.
+    pub would_fit: Vec<Alternative>,
 }

@@ -6,6 +6,7 @@ pub mod allocation_groups;
 pub mod allocations;
 pub mod app_instances;
 pub mod catalogue;
+pub mod explain;
 pub mod timeline;
 
 use serde::{Deserialize, Serialize};

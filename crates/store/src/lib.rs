@@ -120,9 +120,18 @@ impl Store {
     ///
     /// # Errors
     /// When no connection is to be had.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that may; it waits for its task"
+    )]
     pub async fn begin(&self) -> Result<Tx, Error> {
-        let transaction = self.pool.begin().await?;
+        // In a task of its own: whoever is dropped while a BEGIN is under way (a client that hangs up) would give the connection
+        // back in an open transaction, and the next statement on it would never be committed.
+        let pool = self.pool.clone();
+        let transaction = match tokio::spawn(async move { pool.begin().await }).await {
+            Ok(begun) => begun?,
+            Err(ended) => return Err(Error::Database(sqlx::Error::Io(ended.into()))),
+        };
         let (bell, ids) = (self.bell.clone(), self.ids.clone());
         Ok(Tx { transaction, aborted: false, rings: Vec::new(), bell, ids })
     }

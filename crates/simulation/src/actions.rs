@@ -6,7 +6,7 @@ mod messages;
 use std::time::Duration;
 
 use control::Error;
-use control::allocation::{create, release};
+use control::allocation::{create, release, restart};
 use control::idempotency::Key;
 use control::node::{heartbeat as beats, task};
 use domain::ids::{AllocationId, NodeTaskId};
@@ -61,6 +61,7 @@ pub const TABLE: &[Action] = &[
     at_hand!("create again", 3, create_again),
     at_hand!("release", 6, release_one),
     at_hand!("force release", 2, force_release),
+    at_hand!("restart", 5, restart_one),
     at_hand!("relay", 6, |_: &mut Sim<'_>| Some(relay())),
     at_hand!("consumers", 8, consumers),
     at_hand!("workflows", 10, |_: &mut Sim<'_>| Some(workflows())),
@@ -159,6 +160,18 @@ fn release_one(sim: &mut Sim<'_>) -> Option<Plan> {
         async move {
             let answer = release::request(&ctx, &caller, AllocationId(id), None).await;
             Heard::Asked(RELEASE, id, answer.map(|_| ()))
+        }
+    }))
+}
+
+fn restart_one(sim: &mut Sim<'_>) -> Option<Plan> {
+    let id = *sim.dice.pick(&sim.books.known)?;
+    let caller = sim.bed.tenant.clone();
+    Some(Plan::new(format!("restart {}", short(&id)), move |assembled| {
+        let ctx = assembled.ctx.clone();
+        async move {
+            let answer = restart::request(&ctx, &caller, AllocationId(id), None).await;
+            Heard::Asked("restart", id, answer.map(|_| ()))
         }
     }))
 }

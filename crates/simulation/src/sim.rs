@@ -165,7 +165,9 @@ impl Sim<'_> {
     }
 
     fn fate(&mut self) -> Fate {
-        let at = 1 + self.dice.below(9);
+        // As many as the longest step has.
+        let longest = if self.dice.chance(50) { 6 } else { 24 };
+        let at = 1 + self.dice.below(longest);
         match self.dice.weighted(&[78, 10, 7, 4, 1]) {
             1 => Fate::Dies(at),
             2 => Fate::Unheard,

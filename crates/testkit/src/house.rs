@@ -428,14 +428,21 @@ impl House {
     pub async fn settle(&self) {
         for _ in 0..PASSES_MAX {
             let mut moved = self.spine.step_all().await.expect("the spine moves") > 0;
-            for node in &self.nodes {
-                moved |= node.step(&self.ctx).await;
-            }
+            moved |= self.let_nodes_work().await;
             if !moved {
                 return;
             }
         }
         panic!("it never settles");
+    }
+
+    /// Every node takes a task, if there is one, and does what its script says; whether any did.
+    pub async fn let_nodes_work(&self) -> bool {
+        let mut worked = false;
+        for node in &self.nodes {
+            worked |= node.step(&self.ctx).await;
+        }
+        worked
     }
 
     /// Lets time pass, sweeps, and settles.

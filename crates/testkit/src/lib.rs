@@ -7,6 +7,7 @@
 )]
 
 mod house;
+mod redelivery;
 mod rows;
 mod turnstile;
 

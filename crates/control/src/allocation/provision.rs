@@ -318,14 +318,19 @@ pub(super) struct Ended<'a> {
     pub(super) label: &'a str,
 }
 
-/// The provision has failed; its claims are being cleaned from now on. Answers whether it has.
+/// The provision has failed; its claims are being cleaned from now on. Answers whether it has: also when it had before, because
+/// a step that is done again must go on to the clean-up, or nobody waits for it.
 pub(super) async fn fail(tx: &mut Tx, id: AllocationId, ended: &Ended<'_>) -> Result<bool, Error> {
     let event = EventId(derived(ended.label, "failed"));
     let report = Report::new(Event::ProvisionFailed, event, ended.actor.clone())
         .about(ended.operation)
         .with(REASON, Value::Text(ended.reason.clone().into()));
     let outcome = reported(allocations::report(tx, id, &report).await?)?;
-    Ok(outcome.landed_on(Status::Failed))
+    Ok(match outcome {
+        Outcome::Applied { to, .. } => to == Status::Failed,
+        Outcome::Duplicate(standing) => standing.status == Status::Failed,
+        Outcome::Refused(_) => false,
+    })
 }
 
 /// A request that no worker could take: it fails, and as nothing was handed to a node its capacity is free at once.

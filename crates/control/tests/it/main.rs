@@ -18,5 +18,8 @@ mod doors;
 mod enrol;
 mod explain;
 mod long_wait;
+mod r08_redelivery;
+mod r09_reordering;
+mod r10_every_step;
 mod stream;
 mod timeline;

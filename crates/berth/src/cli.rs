@@ -95,9 +95,9 @@ enum Command {
     /// What operators do: the fleet, stuck allocations, dead letters
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Admin(admin::AdminCommand),
-    /// Checks what must hold in the database, through the API or without it
+    /// Checks what must hold in the database, and shows who did what
     #[command(
-        after_help = "Examples:\n  berth --context operator audit\n  berth audit --database postgres://…"
+        after_help = "Examples:\n  berth --context operator audit\n  berth audit --database postgres://…\n  berth --context operator audit log --verify"
     )]
     Audit(audit::Audit),
     /// Makes the simulated nodes of `berth up` misbehave

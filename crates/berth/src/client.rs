@@ -4,6 +4,7 @@
 mod call;
 pub(crate) mod events;
 mod groups;
+mod operators;
 
 use reqwest::Method;
 use serde::Serialize;

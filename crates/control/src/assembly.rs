@@ -20,7 +20,8 @@ pub struct Assembled {
     pub spine: Spine,
 }
 
-/// Puts the parts together on a store. The keys of the installation are made if it has none.
+/// Puts the parts together on a store. The keys of the installation are made if it has none; what operators have turned wins
+/// over `policies`.
 ///
 /// # Errors
 /// When the store fails, or the keys in it can't be read.
@@ -30,7 +31,9 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let keys = Arc::new(Keys::load_or_create(&store).await?);
     let engine = Arc::new(Embedded::undefined(store.clone(), clock.clone()));
     let workflows = Arc::clone(&engine);
-    let ctx = Ctx { store, clock, wake, workflows, keys, current: Current::new(policies) };
+    let current = Current::new(policies);
+    current.turn(&store::policies::list(&store).await?);
+    let ctx = Ctx { store, clock, wake, workflows, keys, current };
     engine.define(doors::workflows::table(&ctx));
     let spine = Spine {
         store: ctx.store.clone(),

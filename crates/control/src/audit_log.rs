@@ -1,13 +1,22 @@
 //! What people did, for the audit log. Every mutation says so when it [finishes](crate::idempotency::finish): there is no
-//! way to answer one without its entry.
+//! way to answer one without its entry. [`chain`] links entries a moment later, [`read`] shows them, [`denied`] writes
+//! down who was not let in.
+
+pub mod chain;
+pub mod denied;
+pub mod read;
 
 use lifecycle::{Code as _, codes};
 use serde_json::Value;
 use store::Tx;
-use store::audit_log::{self, NewEntry};
+use store::audit_log::{self, Answering, NewEntry};
 use uuid::Uuid;
 
+use crate::node::enrol::AgentIdentity;
 use crate::{Caller, Error};
+
+/// What the log says of a deed that was done.
+pub(crate) const DONE: &str = "done";
 
 codes! {
     /// What somebody did.
@@ -40,6 +49,66 @@ codes! {
         DeadLetterRedrive = "dead_letter.redrive",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
+        Login = "login",
+        AdminAttempt = "admin.attempt",
+        NodeEnrol = "node.enrol",
+        CertificateRenew = "certificate.renew",
+        InstallUser = "install.user",
+        InstallProject = "install.project",
+        InstallToken = "install.token",
+    }
+}
+
+codes! {
+    /// As what somebody did it.
+    pub enum Role {
+        User = "user",
+        Operator = "operator",
+        Agent = "agent",
+        System = "system",
+    }
+}
+
+impl Action {
+    /// Whether nobody but operators does it.
+    pub const fn is_operators(self) -> bool {
+        match self {
+            Action::AllocationForceRelease
+            | Action::AllocationAbandon
+            | Action::ClaimQuarantine
+            | Action::ClaimClear
+            | Action::NodeCreate
+            | Action::NodeJoinToken
+            | Action::NodeRevoke
+            | Action::NodeDrain
+            | Action::NodeResume
+            | Action::NodeRetire
+            | Action::DeadLetterRedrive
+            | Action::PolicySet
+            | Action::PolicyReset => true,
+            Action::ProjectCreate
+            | Action::MemberPut
+            | Action::MemberRemove
+            | Action::SshKeyCreate
+            | Action::SshKeyDelete
+            | Action::TokenCreate
+            | Action::TokenRevoke
+            | Action::AllocationCreate
+            | Action::AllocationRelease
+            | Action::AllocationRestart
+            | Action::GroupCreate
+            | Action::GroupRelease
+            | Action::AppInstanceCreate
+            | Action::AppInstanceMembers
+            | Action::AppInstanceEnd
+            | Action::Login
+            | Action::AdminAttempt
+            | Action::NodeEnrol
+            | Action::CertificateRenew
+            | Action::InstallUser
+            | Action::InstallProject
+            | Action::InstallToken => false,
+        }
     }
 }
 
@@ -48,6 +117,8 @@ codes! {
 pub struct Deed<'a> {
     /// Who.
     pub caller: &'a Caller,
+    /// As what.
+    pub role: Role,
     /// What.
     pub action: Action,
     /// To what kind of thing: `allocation`, `node`, …
@@ -63,7 +134,8 @@ pub struct Deed<'a> {
 }
 
 impl<'a> Deed<'a> {
-    /// A deed, about which nothing more is known yet.
+    /// A deed, about which nothing more is known yet. What nobody but operators does is done as one; whatever else an
+    /// operator does, they do like everybody.
     pub fn new(
         caller: &'a Caller,
         action: Action,
@@ -72,13 +144,21 @@ impl<'a> Deed<'a> {
     ) -> Deed<'a> {
         Deed {
             caller,
+            role: if action.is_operators() { Role::Operator } else { Role::User },
             action,
             target_kind,
             target: target.to_string(),
             project_id: None,
             reason: None,
-            detail: Value::Object(serde_json::Map::new()),
+            detail: nothing(),
         }
+    }
+
+    /// The same, done by somebody who may because they run the platform.
+    #[must_use]
+    pub fn as_operator(mut self) -> Self {
+        self.role = Role::Operator;
+        self
     }
 
     /// The same, in a project.
@@ -107,11 +187,25 @@ impl<'a> Deed<'a> {
     /// # Errors
     /// When the store fails.
     pub async fn write(&self, tx: &mut Tx, outcome: &'static str) -> Result<(), Error> {
+        audit_log::append(tx, &self.entry(outcome)).await?;
+        Ok(())
+    }
+
+    /// Writes that it was done together with the answer to the request; says whether the transaction had its key.
+    pub(crate) async fn write_answering(
+        &self,
+        tx: &mut Tx,
+        answer: &Answering<'_>,
+    ) -> Result<bool, Error> {
+        Ok(audit_log::append_answering(tx, &self.entry(DONE), answer).await?)
+    }
+
+    fn entry(&self, outcome: &'static str) -> NewEntry {
         let Deed { caller, action, .. } = self;
-        let entry = NewEntry {
+        NewEntry {
             user_id: Some(caller.user_id),
             token_id: Some(caller.token_id),
-            role: if caller.operator { "operator" } else { "user" },
+            role: self.role.code(),
             action: action.code(),
             target_kind: self.target_kind,
             target: self.target.clone(),
@@ -121,8 +215,48 @@ impl<'a> Deed<'a> {
             detail: self.detail.clone(),
             request_id: Some(caller.request_id),
             source: caller.source.clone(),
-        };
-        audit_log::append(tx, &entry).await?;
-        Ok(())
+        }
     }
+}
+
+/// Writes what the agent of a node did with its own identity.
+///
+/// # Errors
+/// When the store fails.
+pub async fn by_agent(tx: &mut Tx, agent: &AgentIdentity, action: Action) -> Result<(), Error> {
+    let detail = serde_json::json!({ "agent_id": agent.agent_id, "until": agent.not_after });
+    let node = ("node", agent.node_id.to_string());
+    audit_log::append(tx, &NewEntry { detail, ..of_nobody(Role::Agent, action, node) }).await?;
+    Ok(())
+}
+
+/// Writes what an installation did to itself, before there was anybody.
+///
+/// # Errors
+/// When the store fails.
+pub async fn by_system(
+    tx: &mut Tx,
+    action: Action,
+    (kind, id): (&'static str, Uuid),
+    detail: Value,
+) -> Result<(), Error> {
+    let what = (kind, id.to_string());
+    audit_log::append(tx, &NewEntry { detail, ..of_nobody(Role::System, action, what) }).await?;
+    Ok(())
+}
+
+fn of_nobody(role: Role, action: Action, (kind, target): (&'static str, String)) -> NewEntry {
+    NewEntry {
+        role: role.code(),
+        action: action.code(),
+        target_kind: kind,
+        target,
+        outcome: DONE,
+        detail: nothing(),
+        ..NewEntry::default()
+    }
+}
+
+fn nothing() -> Value {
+    Value::Object(serde_json::Map::new())
 }

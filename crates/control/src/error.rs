@@ -8,6 +8,9 @@ pub enum Error {
     /// There is no such thing, or it is somebody else's: nobody learns which.
     #[error("there is no such {0}")]
     NotFound(&'static str),
+    /// There is nothing of that name, and it is no secret what there is.
+    #[error("{0}")]
+    NoSuch(String),
     /// The caller is known and may not.
     #[error("{0}")]
     Forbidden(String),

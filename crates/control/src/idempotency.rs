@@ -8,17 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use store::Tx;
+use store::audit_log::Answering;
 use store::idempotency::{KeyRef, Taken};
 use uuid::Uuid;
 
 use crate::account::secret::sha256;
-use crate::audit_log::Deed;
+use crate::audit_log::{DONE, Deed};
 use crate::{Ctx, Error};
 
 /// How many keys are forgotten at a time.
 const PRUNE_BATCH: i64 = 1_000;
-/// What the audit log says of a deed that was done.
-const DONE: &str = "done";
 
 /// The keys that this process is working on, so that a second request does not block a connection to wait for the first.
 static IN_FLIGHT: Mutex<Option<HashSet<Name>>> = Mutex::new(None);
@@ -163,12 +162,9 @@ pub async fn finish<T: Serialize>(
     status: u16,
     body: T,
 ) -> Result<Answer<T>, Error> {
-    deed.write(&mut tx, DONE).await?;
-    if let Some(key) = key {
-        let stored = serde_json::to_value(&body)
-            .map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
-        store_answer(&mut tx, key, status, Some(&stored)).await?;
-    }
+    let stored = key.map(|_| serde_json::to_value(&body)).transpose();
+    let stored = stored.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
+    write(&mut tx, deed, key, (status, stored.as_ref())).await?;
     tx.commit().await?;
     Ok(settled(key, status, body))
 }
@@ -184,21 +180,22 @@ pub async fn finish_secret<T>(
     status: u16,
     body: T,
 ) -> Result<Answer<T>, Error> {
-    deed.write(&mut tx, DONE).await?;
-    if let Some(key) = key {
-        store_answer(&mut tx, key, status, None).await?;
-    }
+    write(&mut tx, deed, key, (status, None)).await?;
     tx.commit().await?;
     Ok(settled(key, status, body))
 }
 
-async fn store_answer(
+/// The entry and the answer, in one statement.
+async fn write(
     tx: &mut Tx,
-    key: &Key,
-    status: u16,
-    body: Option<&serde_json::Value>,
+    deed: &Deed<'_>,
+    key: Option<&Key>,
+    (status, body): (u16, Option<&serde_json::Value>),
 ) -> Result<(), Error> {
-    if store::idempotency::answer(tx, key.stored(), status, body).await? {
+    let Some(key) = key else {
+        return deed.write(tx, DONE).await;
+    };
+    if deed.write_answering(tx, &Answering { key: key.stored(), status, body }).await? {
         return Ok(());
     }
     Err(Error::Broken(format!("{} was finished without its key having been taken", key.route)))

@@ -21,6 +21,7 @@ pub mod node;
 pub mod operations;
 pub mod page;
 pub mod policies;
+pub mod stuck;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,54 +1,116 @@
-//! What operators may turn: deadlines, attempts, lifetimes. Defaults of the contract.
+//! What operators may turn: deadlines, attempts, lifetimes. One table says every key with what it means, its default and how
+//! far it may be turned; the struct that stories read is made of the same table, so that the two can't differ.
+
+pub mod turn;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// See the module. Each value says its unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policies {
-    /// A node that was not heard of for so long is offline.
-    pub node_offline_after_seconds: u32,
-    /// How often agents are to report.
-    pub node_heartbeat_seconds: u32,
-    /// For how long an agent's certificate is good.
-    pub certificate_ttl_seconds: u32,
-    /// For how long a join token can be used.
-    pub join_token_ttl_seconds: u32,
-    /// An agent that was given a task and is not heard of for so long has lost it.
-    pub task_lease_seconds: u32,
-    /// For how long a signed task may be begun.
-    pub task_envelope_ttl_seconds: u32,
-    /// How often a provision is tried when the node says that a lease is in the way.
-    pub provision_attempts_max: u32,
-    /// How often a clean-up is tried before an operator is asked.
-    pub release_attempts_max: u32,
-    /// How long a restart may take.
-    pub restart_timeout_seconds: u32,
-    /// How long one attempt to clean up may take.
-    pub release_attempt_seconds: u32,
-    /// The first pause between two attempts; it doubles, up to a minute.
-    pub retry_seconds: u32,
-    /// For how long an answer is kept for its idempotency key.
-    pub idempotency_ttl_seconds: u32,
+use lifecycle::codes;
+use store::policies::Turned;
+
+codes! {
+    /// What a value counts.
+    pub enum Unit {
+        Seconds = "seconds",
+        Days = "days",
+        Times = "times",
+    }
 }
 
-impl Default for Policies {
-    fn default() -> Self {
-        Self {
-            node_offline_after_seconds: 60,
-            node_heartbeat_seconds: 10,
-            certificate_ttl_seconds: 7 * 86_400,
-            join_token_ttl_seconds: 900,
-            task_lease_seconds: 60,
-            task_envelope_ttl_seconds: 900,
-            provision_attempts_max: 3,
-            release_attempts_max: 5,
-            restart_timeout_seconds: 900,
-            release_attempt_seconds: 120,
-            retry_seconds: 2,
-            idempotency_ttl_seconds: 86_400,
-        }
+/// One policy: a row of [`TABLE`].
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// What it is called.
+    pub key: &'static str,
+    /// What it means, for people.
+    pub meaning: &'static str,
+    /// What its value counts.
+    pub unit: Unit,
+    /// What it is when nobody has turned it.
+    pub default: u32,
+    /// The least it may be.
+    pub min: u32,
+    /// The most it may be.
+    pub max: u32,
+    read: fn(&Policies) -> u32,
+    write: fn(&mut Policies, u32),
+}
+
+impl Policy {
+    /// The policy of that name.
+    pub fn find(key: &str) -> Option<&'static Policy> {
+        TABLE.iter().find(|policy| policy.key == key)
     }
+
+    /// What it stands at.
+    pub fn of(&self, policies: &Policies) -> u32 {
+        (self.read)(policies)
+    }
+
+    fn fits(&self, value: i64) -> Option<u32> {
+        u32::try_from(value).ok().filter(|value| (self.min..=self.max).contains(value))
+    }
+}
+
+macro_rules! policies {
+    ($(
+        #[doc = $meaning:literal]
+        $field:ident = $key:literal, $unit:ident, $default:expr, $min:literal..=$max:literal;
+    )+) => {
+        /// See the module. Each value says its unit.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Policies {
+            $(#[doc = $meaning] pub $field: u32,)+
+        }
+
+        impl Default for Policies {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        /// Every policy.
+        pub const TABLE: &[Policy] = &[$(Policy {
+            key: $key,
+            meaning: $meaning.trim_ascii(),
+            unit: Unit::$unit,
+            default: $default,
+            min: $min,
+            max: $max,
+            read: |policies| policies.$field,
+            write: |policies, value| policies.$field = value,
+        }),+];
+    };
+}
+
+policies! {
+    /// A node that was not heard of for so long is offline.
+    node_offline_after_seconds = "node.offline_after_seconds", Seconds, 60, 3..=86_400;
+    /// How often agents are to report.
+    node_heartbeat_seconds = "node.heartbeat_seconds", Seconds, 10, 1..=3_600;
+    /// For how long an agent's certificate is good.
+    certificate_ttl_seconds = "certificate.ttl_seconds", Seconds, 7 * 86_400, 600..=7_776_000;
+    /// For how long a join token can be used.
+    join_token_ttl_seconds = "join_token.ttl_seconds", Seconds, 900, 60..=86_400;
+    /// An agent that was given a task and is not heard of for so long has lost it.
+    task_lease_seconds = "task.lease_seconds", Seconds, 60, 3..=3_600;
+    /// For how long a signed task may be begun.
+    task_envelope_ttl_seconds = "task.envelope_ttl_seconds", Seconds, 900, 30..=900;
+    /// How often a provision is tried when the node says that a lease is in the way.
+    provision_attempts_max = "provision.attempts_max", Times, 3, 1..=20;
+    /// How often a clean-up is tried before an operator is asked.
+    release_attempts_max = "release.max_deliver", Times, 5, 1..=50;
+    /// How long a restart may take.
+    restart_timeout_seconds = "restart.timeout_seconds", Seconds, 900, 30..=86_400;
+    /// How long one attempt to clean up may take.
+    release_attempt_seconds = "release.attempt_seconds", Seconds, 120, 5..=7_200;
+    /// The first pause between two attempts; it doubles, up to a minute.
+    retry_seconds = "retry.seconds", Seconds, 2, 1..=60;
+    /// For how long an answer is kept for its idempotency key.
+    idempotency_ttl_seconds = "idempotency.ttl_seconds", Seconds, 86_400, 3_600..=2_592_000;
+    /// For how long entries of the audit log are kept at the least. Nothing prunes them yet.
+    audit_retention_days = "audit.retention_days", Days, 400, 30..=36_500;
 }
 
 impl Policies {
@@ -57,25 +119,133 @@ impl Policies {
         let factor = 1_u32 << attempt.saturating_sub(1).min(5);
         Duration::from_secs(u64::from(self.retry_seconds.saturating_mul(factor).min(60)))
     }
+
+    /// These, with what operators have turned. What this binary does not know, or would not have let them do, is left out:
+    /// another version has written it.
+    #[must_use]
+    pub fn turned(mut self, turned: &[Turned]) -> Policies {
+        for Turned { key, value, .. } in turned {
+            let found = Policy::find(key).and_then(|policy| Some((policy, policy.fits(*value)?)));
+            match found {
+                Some((policy, value)) => (policy.write)(&mut self, value),
+                None => tracing::warn!(key, value, "a policy is not understood, and left out"),
+            }
+        }
+        self
+    }
+
+    /// Why these make no sense together, if they do not.
+    pub fn nonsense(&self) -> Option<String> {
+        let heartbeat = self.node_heartbeat_seconds;
+        let twice = heartbeat.saturating_mul(2);
+        let too_short = |key: &str, value: u32| {
+            format!(
+                "{key} ({value}) must be more than twice node.heartbeat_seconds ({heartbeat}), or one lost report counts as silence"
+            )
+        };
+        if self.node_offline_after_seconds <= twice {
+            return Some(too_short("node.offline_after_seconds", self.node_offline_after_seconds));
+        }
+        if self.task_lease_seconds <= twice {
+            return Some(too_short("task.lease_seconds", self.task_lease_seconds));
+        }
+        None
+    }
 }
 
 /// The policies of this process, as they stand now. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Current(Arc<RwLock<Policies>>);
+pub struct Current(Arc<RwLock<Standing>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// What is true of what nobody has turned.
+    given: Policies,
+    now: Policies,
+}
 
 impl Current {
-    /// Policies to begin with.
+    /// Policies to begin with, and to come back to.
     pub fn new(policies: Policies) -> Current {
-        Current(Arc::new(RwLock::new(policies)))
+        Current(Arc::new(RwLock::new(Standing { given: policies, now: policies })))
     }
 
     /// As they stand now.
     pub fn get(&self) -> Policies {
-        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unwrap_or_else(PoisonError::into_inner).now
     }
 
-    /// They stand like this from now on.
+    /// What they are when nobody has turned them.
+    pub fn given(&self) -> Policies {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).given
+    }
+
+    /// They are these when nobody has turned them, and stand like this from now on.
     pub fn set(&self, policies: Policies) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = policies;
+        let mut standing = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *standing = Standing { given: policies, now: policies };
+    }
+
+    /// Operators have turned these; says whether anything is another than before.
+    pub fn turn(&self, turned: &[Turned]) -> bool {
+        let mut standing = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let now = standing.given.turned(turned);
+        let other = now != standing.now;
+        standing.now = now;
+        other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use jiff::Timestamp;
+    use store::policies::Turned;
+
+    use super::{Policies, Policy, TABLE};
+
+    fn turned(key: &str, value: i64) -> Turned {
+        Turned { key: key.to_owned(), value, changed_at: Timestamp::UNIX_EPOCH, changed_by: None }
+    }
+
+    #[test]
+    fn every_policy_is_within_its_own_bounds_and_each_key_turns_one_of_them() {
+        let (default, mut keys) = (Policies::default(), HashSet::new());
+        assert_eq!(default.nonsense(), None);
+        for policy in TABLE {
+            assert!((policy.min..=policy.max).contains(&policy.default), "{}", policy.key);
+            assert!(policy.min < policy.max && policy.min >= 1, "{}", policy.key);
+            assert!(policy.meaning.ends_with('.') && !policy.meaning.starts_with(' '));
+            assert_eq!(policy.of(&default), policy.default);
+            assert!(keys.insert(policy.key), "{} is there twice", policy.key);
+            let other = if policy.default == policy.max { policy.min } else { policy.max };
+            let after = default.turned(&[turned(policy.key, i64::from(other))]);
+            for each in TABLE {
+                let expected = if each.key == policy.key { other } else { each.default };
+                assert_eq!(each.of(&after), expected, "{} after {}", each.key, policy.key);
+            }
+        }
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_left_out() {
+        let default = Policies::default();
+        let strange = ["of.another.version", "node.heartbeat_seconds"];
+        let after = default.turned(&strange.map(|key| turned(key, 1_000_000)));
+        assert_eq!(after, default);
+        assert!(
+            Policy::find("node.heartbeat_seconds").is_some_and(|policy| policy.max < 1_000_000)
+        );
+    }
+
+    #[test]
+    fn a_lease_or_a_silence_as_short_as_two_reports_makes_no_sense() {
+        let sensible = Policies::default();
+        let short = Policies { node_offline_after_seconds: 20, ..sensible };
+        assert!(short.nonsense().is_some_and(|why| why.contains("node.offline_after_seconds")));
+        let short = Policies { task_lease_seconds: 20, ..sensible };
+        assert!(short.nonsense().is_some_and(|why| why.contains("task.lease_seconds")));
+        assert_eq!(Policies { node_heartbeat_seconds: 29, ..sensible }.nonsense(), None);
     }
 }

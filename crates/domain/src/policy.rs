@@ -29,6 +29,7 @@ codes! {
         CatalogueRead = "catalogue.read",
         ProjectRead = "project.read",
         ProjectManage = "project.manage",
+        ProjectAudit = "project.audit",
         AllocationRead = "allocation.read",
         AllocationCreate = "allocation.create",
         AllocationRelease = "allocation.release",
@@ -62,6 +63,7 @@ impl Permission {
             Permission::AccountRead
             | Permission::CatalogueRead
             | Permission::ProjectRead
+            | Permission::ProjectAudit
             | Permission::AllocationRead => Some(Scope::Read),
             Permission::AccountWrite
             | Permission::ProjectManage
@@ -89,7 +91,9 @@ impl Permission {
             Permission::AllocationCreate
             | Permission::AllocationRelease
             | Permission::AllocationRestart => Bearer::Member(ProjectRole::Member),
-            Permission::ProjectManage => Bearer::Member(ProjectRole::Admin),
+            Permission::ProjectManage | Permission::ProjectAudit => {
+                Bearer::Member(ProjectRole::Admin)
+            }
             Permission::FleetRead
             | Permission::FleetManage
             | Permission::AuditRead

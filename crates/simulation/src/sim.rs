@@ -463,6 +463,7 @@ fn fault_in(heard: &Heard) -> Option<String> {
         Error::Store(store::Error::Conflict) => false,
         Error::Store(_) => true,
         Error::NotFound(_)
+        | Error::NoSuch(_)
         | Error::Forbidden(_)
         | Error::Unauthenticated(_)
         | Error::Invalid(_)

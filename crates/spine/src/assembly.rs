@@ -68,7 +68,8 @@ impl Spine {
         let (workflows, wake, ending) =
             (Arc::clone(&self.workflows), self.wake.clone(), stop.clone());
         parts.add("the workflow engine", async move { workflows.run(&wake, &ending).await });
-        parts.add("the timers", timer::run(self.timers.clone(), stop.clone()));
+        let wake = self.wake.clone();
+        parts.add("the timers", timer::run(self.timers.clone(), wake, stop.clone()));
         parts
     }
 

@@ -1,5 +1,5 @@
 //! Timers: work that is due again and again. Every process runs every timer, so what they do can be had twice; one timer never
-//! overlaps itself within a process, and nothing that it does ends it.
+//! overlaps itself within a process, and nothing that it does ends it. Some are also woken, and do not wait for their time.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use store::Ring;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::Error;
 use crate::error::chain;
 use crate::pump::guarded;
+use crate::wake::Waiter;
+use crate::{Error, Wake};
 
 /// Longer than anything that is still alive.
 const STEP_MAX: Duration = Duration::from_secs(600);
+/// A timer that is woken waits for so long before it runs: what rings once often rings again at once.
+const GATHERED: Duration = Duration::from_millis(100);
 
 /// What a timer does; answers how much there was to do.
 pub type Tick = Arc<
@@ -34,6 +38,8 @@ pub struct Timer {
     pub period: Duration,
     /// What it does.
     pub step: Tick,
+    /// What makes it run before its time.
+    pub woken_by: Option<Ring>,
 }
 
 impl Timer {
@@ -51,7 +57,14 @@ impl Timer {
             let ticked = step();
             async move { ticked.await.map_err(Into::into) }.boxed()
         });
-        Timer { name, period, step }
+        Timer { name, period, step, woken_by: None }
+    }
+
+    /// The same, that also runs a moment after a ring.
+    #[must_use]
+    pub fn woken_by(mut self, ring: Ring) -> Timer {
+        self.woken_by = Some(ring);
+        self
     }
 
     /// Does its work once; answers how much there was to do.
@@ -70,7 +83,8 @@ impl Timer {
 
     /// Does its work at once and then again and again, until stopped. A run that takes longer than the period delays the
     /// next one.
-    async fn run(&self, stop: &CancellationToken) {
+    async fn run(&self, wake: &Wake, stop: &CancellationToken) {
+        let bell = self.woken_by.clone().map(|ring| wake.on(ring));
         let mut ticks = tokio::time::interval(self.period.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -78,6 +92,11 @@ impl Timer {
                 biased;
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
+                () = rung(bell.as_ref()) => {
+                    if tokio::time::timeout(GATHERED, stop.cancelled()).await.is_ok() {
+                        return;
+                    }
+                }
             }
             match self.step().await {
                 Ok(0) => {}
@@ -90,12 +109,20 @@ impl Timer {
     }
 }
 
+/// Ends when it was rung; never, for who has no bell.
+async fn rung(bell: Option<&Waiter>) {
+    match bell {
+        Some(bell) => bell.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Runs timers, each on its own, until stopped.
-pub async fn run(timers: Vec<Timer>, stop: CancellationToken) {
+pub async fn run(timers: Vec<Timer>, wake: Wake, stop: CancellationToken) {
     let mut running = JoinSet::new();
     for timer in timers {
-        let stop = stop.clone();
-        running.spawn(async move { timer.run(&stop).await });
+        let (wake, stop) = (wake.clone(), stop.clone());
+        running.spawn(async move { timer.run(&wake, &stop).await });
     }
     // Also without a timer it lasts until stopped.
     stop.cancelled().await;

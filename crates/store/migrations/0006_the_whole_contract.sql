@@ -34,6 +34,7 @@ CREATE TABLE audit_entries (
 
 CREATE INDEX audit_entries_target ON audit_entries (target, at);
 CREATE INDEX audit_entries_user ON audit_entries (user_id, at);
+CREATE INDEX audit_entries_project ON audit_entries (project_id, at) WHERE project_id IS NOT NULL;
 CREATE INDEX audit_entries_at ON audit_entries (at, id);
 
 -- Entries that have no link yet. A chain that every mutation had to lock would make all of them queue up, so entries are

@@ -2,6 +2,7 @@
 //! Run after tests and in production; it changes nothing.
 
 mod allocations;
+mod entries;
 mod groups;
 mod spine;
 
@@ -44,6 +45,7 @@ pub const INVARIANTS: &[Invariant] = &[
     spine::I11,
     groups::I21,
     spine::I22,
+    entries::I23,
     spine::I25,
     spine::I26,
     allocations::HINT,

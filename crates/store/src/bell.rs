@@ -19,6 +19,10 @@ pub enum Ring {
     Node(Uuid),
     /// Who watches an allocation: it, or a task of it, has moved, or a phase was told.
     Allocation(Uuid),
+    /// Who links the audit log: there are entries without a link.
+    AuditLog,
+    /// Every process: an operator has turned a policy.
+    Policies,
 }
 
 /// What is called after a commit, once for each ring.

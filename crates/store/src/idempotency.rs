@@ -92,31 +92,6 @@ pub async fn take(
     }))
 }
 
-/// Writes the answer to a key that this transaction has taken; says whether it had.
-///
-/// # Errors
-/// When the database fails.
-pub async fn answer(
-    tx: &mut Tx,
-    key: KeyRef<'_>,
-    status: u16,
-    body: Option<&Value>,
-) -> Result<bool, Error> {
-    let answered = sqlx::query(
-        "UPDATE idempotency_keys
-            SET http_status = $4, body = $5
-          WHERE principal = $1 AND route = $2 AND key = $3 AND http_status IS NULL",
-    )
-    .bind(key.principal)
-    .bind(key.route)
-    .bind(key.key)
-    .bind(i16::try_from(status).unwrap_or(i16::MAX))
-    .bind(body)
-    .execute(tx.connection())
-    .await?;
-    Ok(answered.rows_affected() == 1)
-}
-
 /// Forgets at most `limit` keys from before `expired_before`; says how many.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ pub mod notify;
 pub mod outbox;
 pub mod payment_sessions;
 pub mod placement;
+pub mod policies;
 pub mod projects;
 pub mod receipts;
 pub mod schema;

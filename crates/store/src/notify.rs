@@ -112,6 +112,8 @@ fn word(ring: &Ring) -> String {
         Ring::Workflows => "workflows".to_owned(),
         Ring::Node(id) => format!("node {id}"),
         Ring::Allocation(id) => format!("allocation {id}"),
+        Ring::AuditLog => "audit_log".to_owned(),
+        Ring::Policies => "policies".to_owned(),
     }
 }
 
@@ -120,6 +122,8 @@ fn ring(word: &str) -> Option<Ring> {
     match word.split_once(' ') {
         None if word == "outbox" => Some(Ring::Outbox),
         None if word == "workflows" => Some(Ring::Workflows),
+        None if word == "audit_log" => Some(Ring::AuditLog),
+        None if word == "policies" => Some(Ring::Policies),
         Some(("consumer", name)) => Some(Ring::Consumer(name.to_owned())),
         Some(("node", id)) => id.parse().ok().map(Ring::Node),
         Some(("allocation", id)) => id.parse().ok().map(Ring::Allocation),
@@ -187,6 +191,8 @@ mod tests {
             Ring::Consumer("a b".into()),
             Ring::Node(Uuid::max()),
             Ring::Allocation(Uuid::max()),
+            Ring::AuditLog,
+            Ring::Policies,
         ];
         for each in rings {
             assert_eq!(ring(&word(&each)), Some(each));

@@ -9,6 +9,7 @@
 mod house;
 mod redelivery;
 mod rows;
+mod tamper;
 mod turnstile;
 
 use std::env;

@@ -1,5 +1,8 @@
 //! What operators do: everybody's allocations, the fleet, dead letters.
 
+mod policies;
+mod stuck;
+
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use domain::machines::node::Status;
@@ -60,6 +63,14 @@ pub(crate) enum AdminCommand {
         after_help = "Example:\n  berth --context operator admin dead-letters list"
     )]
     DeadLetters(DeadLettersCommand),
+    /// What stands longer than it may: why, who owns the next step, what to do
+    #[command(
+        after_help = "Examples:\n  berth --context operator admin stuck\n  berth --context operator admin stuck --check"
+    )]
+    Stuck(stuck::StuckList),
+    /// What can be turned: deadlines, attempts, lifetimes
+    #[command(after_help = "Example:\n  berth --context operator admin policies")]
+    Policies(policies::Policies),
 }
 
 impl AdminCommand {
@@ -97,6 +108,8 @@ impl AdminCommand {
             }
             AdminCommand::Nodes(command) => command.run(client).await,
             AdminCommand::DeadLetters(command) => command.run(client).await,
+            AdminCommand::Stuck(stuck) => stuck.run(client).await,
+            AdminCommand::Policies(policies) => policies.run(client).await,
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What must hold in the database: asked of the API, or of the database itself when there is no API.
+//! What must hold in the database: asked of the API, or of the database itself when there is no API; and who did what.
+
+mod log;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use store::{Options, Store};
 use wire::http::admin::{Invariant, Invariants};
@@ -12,9 +14,21 @@ use crate::say;
 use crate::table::Sheet;
 use crate::words::{News, count};
 
+/// `berth audit …`
+#[derive(Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Who did what, newest first; or whether the record of it is whole
+    #[command(
+        after_help = "Examples:\n  berth --context operator audit log --action allocation.force_release\n  berth --context operator audit log --verify\n  berth audit log --project demo"
+    )]
+    Log(log::Log),
+}
+
 /// `berth audit`
 #[derive(Args)]
 pub(crate) struct Audit {
+    #[command(subcommand)]
+    command: Option<AuditCommand>,
     /// Asks this database instead of the API
     #[arg(long, env = "DATABASE_URL", value_name = "URL")]
     database: Option<String>,
@@ -24,6 +38,9 @@ pub(crate) struct Audit {
 
 impl Audit {
     pub(crate) async fn run(self, session: &Session) -> Done {
+        if let Some(AuditCommand::Log(log)) = self.command {
+            return log.run(session).await;
+        }
         let found = match self.database.as_deref() {
             Some(url) => of_database(url).await?,
             None => session.client()?.invariants().await?,

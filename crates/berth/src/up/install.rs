@@ -107,13 +107,18 @@ async fn user(ctx: &Ctx, who: &Somebody, passwords: &BTreeMap<String, String>) -
 async fn token(ctx: &Ctx, who: &Somebody, user: Uuid, known: &Contexts) -> Done<String> {
     let kept = known.contexts.get(who.context).and_then(|context| context.token.clone());
     if let Some(kept) = kept
-        && let Ok(caller) = account::authenticate(ctx, &kept, fresh_id()).await
+        && let Ok(caller) = account::authenticate(ctx, &kept, request()).await
         && caller.user_id == user
     {
         return Ok(kept);
     }
     let issued = install::issue_token(ctx, user, "berth up", who.scopes, TOKEN_TTL_SECONDS).await;
     Ok(issued.with_context(|| format!("a token for {}", who.email))?.secret)
+}
+
+/// A question of ours, that nobody sent.
+fn request() -> account::Request {
+    account::Request { id: fresh_id(), source: None }
 }
 
 /// The passwords in the file, made up first if they are not there. They are kept before they are used, so that an account

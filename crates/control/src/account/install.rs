@@ -1,11 +1,13 @@
 //! The first accounts of an installation, made at its first start. Made again they stay as they are.
 
 use domain::policy::Scope;
+use serde_json::json;
 use uuid::Uuid;
 use wire::http::account::FreshToken;
 
 use super::faults::Faults;
 use super::{password, tokens};
+use crate::audit_log::{Action, by_system};
 use crate::{Ctx, Error};
 
 /// The user with that address, made if there is none. One who is there keeps name, rights and password.
@@ -36,6 +38,8 @@ pub async fn ensure_user(
     let id = tx.new_id();
     let new = store::users::NewUser { id, email, name, operator, password_hash: hash.as_deref() };
     if store::users::insert(&mut tx, &new).await? {
+        let what = json!({ "operator": operator });
+        by_system(&mut tx, Action::InstallUser, ("user", id), what).await?;
         tx.commit().await?;
         return Ok(id);
     }
@@ -55,7 +59,12 @@ pub async fn ensure_project(ctx: &Ctx, admin: Uuid, name: &str) -> Result<Uuid, 
     faults.settle()?;
     let mut tx = ctx.store.begin().await?;
     let new = store::projects::NewProject { id: tx.new_id(), name, admin };
+    let fresh = new.id;
     let id = store::projects::ensure(&mut tx, new).await?;
+    if id == fresh {
+        let what = json!({ "admin": admin });
+        by_system(&mut tx, Action::InstallProject, ("project", id), what).await?;
+    }
     tx.commit().await?;
     Ok(id)
 }
@@ -77,6 +86,8 @@ pub async fn issue_token(
     let mut tx = ctx.store.begin().await?;
     let wanted = tokens::Wanted { name, scopes, ttl_seconds };
     let fresh = tokens::insert(ctx, &mut tx, user, wanted).await?;
+    let what = json!({ "user_id": user, "scopes": fresh.token.scopes });
+    by_system(&mut tx, Action::InstallToken, ("token", fresh.token.id), what).await?;
     tx.commit().await?;
     Ok(fresh)
 }

@@ -9,6 +9,8 @@ use wire::http::account::{FreshToken, Login, Me};
 
 use super::faults::Faults;
 use super::{password, projects, secret, tokens};
+use crate::audit_log::denied::{self, Refused};
+use crate::audit_log::{Action, DONE, Deed};
 use crate::{Caller, Ctx, Error};
 
 const REFUSED_TOKEN: Error = Error::Unauthenticated("this token is not valid");
@@ -19,11 +21,20 @@ const LOGIN_TTL_SECONDS: u32 = 30 * 86_400;
 const EMAIL_BYTES_MAX: usize = 254;
 const PASSWORD_BYTES_MAX: usize = 1_024;
 
+/// A request, before it is known whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its identity.
+    pub id: Uuid,
+    /// The address it came from, as far as it is known.
+    pub source: Option<String>,
+}
+
 /// Who has come with this token.
 ///
 /// # Errors
 /// [`Error::Unauthenticated`], the same for a token that is unknown, expired or revoked, or whose user is shut out.
-pub async fn authenticate(ctx: &Ctx, text: &str, request_id: Uuid) -> Result<Caller, Error> {
+pub async fn authenticate(ctx: &Ctx, text: &str, request: Request) -> Result<Caller, Error> {
     let hash = secret::hash_of(text).ok_or(REFUSED_TOKEN)?;
     let live = store::api_tokens::find_live_by_hash(&ctx.store, &hash).await?;
     let now = ctx.clock.now();
@@ -36,8 +47,8 @@ pub async fn authenticate(ctx: &Ctx, text: &str, request_id: Uuid) -> Result<Cal
         operator: live.user.operator,
         token_id: live.id,
         scopes: live.scopes,
-        request_id,
-        source: None,
+        request_id: request.id,
+        source: request.source,
     })
 }
 
@@ -45,7 +56,7 @@ pub async fn authenticate(ctx: &Ctx, text: &str, request_id: Uuid) -> Result<Cal
 ///
 /// # Errors
 /// [`Error::Unauthenticated`] when the address or the password is wrong, after the same work for either.
-pub async fn login(ctx: &Ctx, login: &Login) -> Result<FreshToken, Error> {
+pub async fn login(ctx: &Ctx, login: &Login, request: &Request) -> Result<FreshToken, Error> {
     let mut faults = Faults::default();
     if login.email.len() > EMAIL_BYTES_MAX {
         faults.note("/email", format!("must have at most {EMAIL_BYTES_MAX} characters"));
@@ -58,7 +69,13 @@ pub async fn login(ctx: &Ctx, login: &Login) -> Result<FreshToken, Error> {
     let found = store::users::find_by_email(&ctx.store, login.email.trim()).await?;
     let (user, hash) = found.map_or((None, None), |found| (Some(found.user), found.password_hash));
     let right = password::verify(&login.password, hash).await?;
-    let user = user.filter(|user| right && user.enabled).ok_or(REFUSED_LOGIN)?;
+    let user_id = user.as_ref().map(|user| user.id);
+    let Some(user) = user.filter(|user| right && user.enabled) else {
+        let (email, source) = (login.email.as_str(), request.source.as_deref());
+        let refused = Refused { user_id, email, request_id: Some(request.id), source };
+        denied::at_login(ctx, &refused).await?;
+        return Err(REFUSED_LOGIN);
+    };
     let mut scopes = vec![Scope::Read, Scope::Write];
     if user.operator {
         scopes.push(Scope::Admin);
@@ -66,6 +83,17 @@ pub async fn login(ctx: &Ctx, login: &Login) -> Result<FreshToken, Error> {
     let mut tx = ctx.store.begin().await?;
     let wanted = tokens::Wanted { name, scopes: &scopes, ttl_seconds: LOGIN_TTL_SECONDS };
     let fresh = tokens::insert(ctx, &mut tx, user.id, wanted).await?;
+    let caller = Caller {
+        user_id: user.id,
+        email: user.email,
+        name: user.name,
+        operator: user.operator,
+        token_id: fresh.token.id,
+        scopes,
+        request_id: request.id,
+        source: request.source.clone(),
+    };
+    Deed::new(&caller, Action::Login, "token", fresh.token.id).write(&mut tx, DONE).await?;
     tx.commit().await?;
     Ok(fresh)
 }

@@ -12,4 +12,4 @@ pub(crate) mod secret;
 pub mod ssh_keys;
 pub mod tokens;
 
-pub use login::{authenticate, login, me};
+pub use login::{Request, authenticate, login, me};

@@ -60,6 +60,7 @@ pub async fn request(
         Begun::Fresh(tx) => tx,
     };
     let deed = Deed::new(caller, Action::AllocationRestart, "allocation", id);
+    let deed = if actor.source == Source::Operator { deed.as_operator() } else { deed };
     let report = Report::new(Event::RestartRequested, new_event(&tx), actor)
         .about(OperationId(tx.new_id()))
         .because(caller.cause());

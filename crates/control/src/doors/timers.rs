@@ -8,13 +8,16 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use spine::timer::Timer;
 use spine::workflow::NewRun;
+use store::Ring;
 use store::allocations::{self, Forgotten};
 
 use crate::account::tokens;
 use crate::allocation::{provision, release, restart};
 use crate::allocation_group;
+use crate::audit_log::chain;
 use crate::node::{heartbeat, task};
-use crate::{Ctx, Error, idempotency};
+use crate::policies::turn;
+use crate::{Ctx, Error, idempotency, stuck};
 
 /// How long something may stand there before a sweep looks after it.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -32,6 +35,11 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx))),
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
+        timer(ctx, "audit_links", seconds(5), |ctx| Box::pin(chain::link(ctx)))
+            .woken_by(Ring::AuditLog),
+        timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
+        timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))
+            .woken_by(Ring::Policies),
     ]
 }
 
@@ -44,7 +52,7 @@ fn timer(ctx: &Ctx, name: &'static str, period: Duration, sweep: Sweep) -> Timer
             let ctx = ctx.clone();
             Box::pin(async move { Ok(sweep(&ctx).await?) })
         };
-    Timer { name, period, step: Arc::new(step) }
+    Timer { name, period, step: Arc::new(step), woken_by: None }
 }
 
 /// An allocation that waits for a worker while nobody is at it gets a new run: the steps find out how far it is.

@@ -13,6 +13,7 @@ use wire::node::{Certificate, Enrolment, PROTOCOL, Renewal};
 use wire::seal::Purpose;
 
 use crate::account::secret::sha256;
+use crate::audit_log::{Action, by_agent};
 use crate::keys::Issued;
 use crate::{Ctx, Error};
 
@@ -74,6 +75,7 @@ pub async fn enrol(ctx: &Ctx, enrolment: &Enrolment) -> Result<Certificate, Erro
     nodes::heard_at(&mut tx, node, now).await?;
     let identity = AgentIdentity { agent_id, node_id: node, not_after };
     join_fleet(&mut tx, &identity).await?;
+    by_agent(&mut tx, &identity, Action::NodeEnrol).await?;
     tx.commit().await?;
     metrics::counter!("berth_enrolments_total", "outcome" => "enrolled").increment(1);
     tracing::info!(%node, %agent_id, ?replaced, until = %not_after, "a node was enrolled");
@@ -127,6 +129,7 @@ pub async fn renew(
     if !node_agents::insert_certificate(&mut tx, &new).await? {
         return Err(REFUSED_CERTIFICATE);
     }
+    by_agent(&mut tx, &AgentIdentity { not_after, ..*identity }, Action::CertificateRenew).await?;
     tx.commit().await?;
     tracing::info!(node = %identity.node_id, %agent_id, until = %not_after, "a certificate was renewed");
     Ok(handed_out(ctx, issued, not_after))

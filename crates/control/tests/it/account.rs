@@ -42,8 +42,12 @@ fn is_refused(answer: &Result<Caller, Error>) -> bool {
     matches!(answer, Err(Error::Unauthenticated("this token is not valid")))
 }
 
+fn request() -> account::Request {
+    account::Request { id: new_id(), source: Some("192.0.2.9".to_owned()) }
+}
+
 async fn by_token(house: &House, secret: &str) -> Result<Caller, Error> {
-    account::authenticate(&house.ctx, secret, new_id()).await
+    account::authenticate(&house.ctx, secret, request()).await
 }
 
 #[tokio::test]
@@ -138,7 +142,7 @@ async fn a_login_costs_the_same_whether_or_not_there_is_such_an_account() {
     assert_eq!(again.expect("the same account"), ada);
     let attempt = async |email: &str, password: &str| {
         let before = password::hashed();
-        let answer = account::login(&house.ctx, &login(email, password)).await;
+        let answer = account::login(&house.ctx, &login(email, password), &request()).await;
         (answer, password::hashed() - before)
     };
     for (email, password) in [

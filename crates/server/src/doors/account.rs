@@ -15,6 +15,7 @@ use wire::http::account::{
 use crate::http::Front;
 use crate::http::body::{Body, NoBody};
 use crate::http::caller::Known;
+use crate::http::frame::RequestId;
 use crate::http::idempotency::{MayHaveKey, Once};
 use crate::http::params::{Asked, Id, Paged, Parted};
 use crate::http::problem::Refusal;
@@ -30,10 +31,12 @@ use crate::listen::Remote;
 pub(super) async fn login(
     State(front): State<Front>,
     Extension(Remote(from)): Extension<Remote>,
+    Extension(RequestId(id)): Extension<RequestId>,
     body: Body<Login>,
 ) -> Result<Response, Refusal> {
     let rate = front.rates.login(&body.value.email, from.ip())?;
-    let fresh = account::login(&front.ctx, &body.value).await?;
+    let request = account::Request { id, source: Some(from.ip().to_canonical().to_string()) };
+    let fresh = account::login(&front.ctx, &body.value, &request).await?;
     let place = format!("/api/v1/tokens/{}", fresh.token.id);
     let mut response = answer_at(&place, Answer { status: 201, body: fresh, replayed: false });
     rate.write(response.headers_mut());

@@ -7,12 +7,12 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::MethodRouter;
-use domain::policy::Permission;
+use control::audit_log::denied;
+use domain::policy::{Bearer, Permission};
 
 use super::Door;
 use crate::http::Front;
-use crate::http::caller::authenticate;
-use crate::http::frame::RequestId;
+use crate::http::caller::{asked, authenticate};
 use crate::http::params::only_known;
 use crate::http::problem::Refusal;
 use crate::http::rates::Rate;
@@ -46,11 +46,16 @@ async fn guard(
 async fn admit(front: &Front, door: &Door, request: &mut Request) -> Result<Option<Rate>, Refusal> {
     let mut rate = None;
     if door.permission != Permission::Public {
-        let id = request.extensions().get::<RequestId>().copied();
-        let id = id.ok_or_else(|| Refusal::fault("a door stands outside of the frame"))?;
-        let caller = authenticate(front, request.headers(), id).await?;
+        let asked = asked(request.extensions())?;
+        let caller = authenticate(front, request.headers(), asked).await?;
         rate = Some(front.rates.token(caller.token_id)?);
-        caller.needs(door.permission)?;
+        if let Err(error) = caller.needs(door.permission) {
+            if door.permission.bearer() == Bearer::Operator {
+                let name = format!("{} {}", door.method, door.path);
+                denied::at_door(&front.ctx, &caller, &name, &error.to_string()).await?;
+            }
+            return Err(error.into());
+        }
         request.extensions_mut().insert(caller);
     }
     only_known(request.uri().query(), &door.query)?;

@@ -6,12 +6,15 @@ mod admin;
 mod allocation_groups;
 mod allocations;
 mod app_instances;
+mod audit;
 mod catalogue;
 mod events;
 mod explain;
 mod guard;
 mod health;
+mod policies;
 pub mod routes;
+mod stuck;
 
 use domain::policy::Permission;
 

@@ -9,8 +9,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use utoipa_axum::routes;
 
 use super::{
-    Door, account, admin, allocation_groups, allocations, app_instances, catalogue, events,
-    explain, guard, health,
+    Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, events,
+    explain, guard, health, policies, stuck,
 };
 use crate::http::{Front, frame};
 
@@ -20,8 +20,8 @@ type Entry = (Permission, UtoipaMethodRouter<Front>);
 fn table() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationForceRelease, AllocationRead,
-        AllocationRelease, AllocationRestart, CatalogueRead, FleetManage, FleetRead, ProjectManage,
-        ProjectRead, Public,
+        AllocationRelease, AllocationRestart, AuditRead, CatalogueRead, FleetManage, FleetRead,
+        PolicyManage, ProjectAudit, ProjectManage, ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -77,6 +77,13 @@ fn table() -> Vec<Entry> {
         (FleetRead, routes!(admin::list_dead_letters)),
         (FleetManage, routes!(admin::redrive_dead_letter)),
         (FleetRead, routes!(admin::check_invariants)),
+        (AuditRead, routes!(audit::list_audit_entries)),
+        (AuditRead, routes!(audit::verify_audit_log)),
+        (ProjectAudit, routes!(audit::list_project_audit_entries)),
+        (FleetRead, routes!(stuck::list_stuck)),
+        (FleetRead, routes!(policies::list_policies)),
+        (PolicyManage, routes!(policies::set_policy)),
+        (PolicyManage, routes!(policies::reset_policy)),
     ]
 }
 

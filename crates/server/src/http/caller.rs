@@ -4,14 +4,16 @@
 use std::ops::Deref;
 
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap};
 use control::Caller;
+use control::account::Request;
 use wire::problem::ProblemCode;
 
 use super::problem::Refusal;
 use super::{Front, frame::RequestId};
+use crate::listen::Remote;
 
 /// Somebody whose token was checked. Only doors that are not public know them.
 pub struct Known(pub Caller);
@@ -40,10 +42,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Known {
 pub async fn authenticate(
     front: &Front,
     headers: &HeaderMap,
-    request: RequestId,
+    request: Request,
 ) -> Result<Caller, Refusal> {
     let secret = bearer(headers)?;
-    Ok(control::account::authenticate(&front.ctx, secret, request.0).await?)
+    Ok(control::account::authenticate(&front.ctx, secret, request).await?)
+}
+
+/// The request as the audit log will know it. Where it came from is the other end of the connection: a header could say
+/// anything.
+///
+/// # Errors
+/// A fault of ours, when the request did not come through the frame.
+pub fn asked(extensions: &Extensions) -> Result<Request, Refusal> {
+    let id = extensions.get::<RequestId>().copied();
+    let RequestId(id) = id.ok_or_else(|| Refusal::fault("a door stands outside of the frame"))?;
+    let source = extensions.get::<Remote>().map(|remote| remote.0.ip().to_canonical().to_string());
+    Ok(Request { id, source })
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {

@@ -73,7 +73,9 @@ impl From<control::Error> for Refusal {
         use control::Error;
         let text = error.to_string();
         match error {
-            Error::NotFound(_) => Refusal::new(ProblemCode::NotFound, sentence(&text)),
+            Error::NotFound(_) | Error::NoSuch(_) => {
+                Refusal::new(ProblemCode::NotFound, sentence(&text))
+            }
             Error::Forbidden(_) => Refusal::new(ProblemCode::Forbidden, sentence(&text)),
             Error::Unauthenticated(_) => {
                 Refusal::new(ProblemCode::Unauthenticated, sentence(&text))

@@ -8,6 +8,7 @@
 mod allocation_groups;
 mod answers;
 mod api;
+mod audit_log;
 mod bad_input;
 mod canaries;
 mod events;
@@ -17,3 +18,4 @@ mod idempotency;
 mod openapi;
 mod slow_clients;
 mod strangers;
+mod stuck;

@@ -77,6 +77,7 @@ impl Foreign {
         };
         let path = door.path.replace("{id}", &id.to_string());
         let path = path.replace("{user_id}", &self.user.to_string());
+        let path = path.replace("{key}", "retry.seconds");
         path.replace("{consumer}", "workflows").replace("{event_id}", &self.node.to_string())
     }
 

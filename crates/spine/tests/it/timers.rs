@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use spine::Wake;
 use spine::timer::{self, Timer};
+use store::Ring;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +37,8 @@ async fn a_timer_runs_at_once_and_goes_on_after_failures_and_panics() {
         assert!(seldom_runs.try_recv().is_err(), "and then in an hour");
         stop.cancel();
     };
-    let both = async { tokio::join!(timer::run(vec![often, seldom], stop.clone()), watch) };
+    let both =
+        async { tokio::join!(timer::run(vec![often, seldom], Wake::new(), stop.clone()), watch) };
     timeout(PATIENCE, both).await.expect("it runs and it stops");
 }
 
@@ -58,8 +61,34 @@ async fn a_timer_waits_for_its_own_last_run() {
             Ok::<u64, String>(0)
         }
     });
-    timeout(PATIENCE, timer::run(vec![slow], stop)).await.expect("it runs and it stops");
+    timeout(PATIENCE, timer::run(vec![slow], Wake::new(), stop))
+        .await
+        .expect("it runs and it stops");
     assert_eq!((at_it.load(Ordering::SeqCst), total.load(Ordering::SeqCst)), (0, 5));
+}
+
+#[tokio::test]
+async fn a_timer_that_is_woken_does_not_wait_for_its_time() {
+    let (told, mut runs) = mpsc::unbounded_channel();
+    let timer = Timer::new("seldom", Duration::from_secs(3_600), move || {
+        told.send(()).expect("somebody listens");
+        async { Ok::<u64, String>(0) }
+    });
+    let (wake, stop) = (Wake::new(), CancellationToken::new());
+    let watch = async {
+        runs.recv().await.expect("the first time at once");
+        // Rung many times in a moment, it runs once.
+        for _ in 0..50 {
+            wake.ring(&Ring::AuditLog);
+        }
+        runs.recv().await.expect("it was woken");
+        let more = timeout(Duration::from_millis(300), runs.recv()).await;
+        assert!(more.is_err(), "once for all of them");
+        stop.cancel();
+    };
+    let timers = vec![timer.woken_by(Ring::AuditLog)];
+    let both = async { tokio::join!(timer::run(timers, wake.clone(), stop.clone()), watch) };
+    timeout(PATIENCE, both).await.expect("it runs and it stops");
 }
 
 #[tokio::test]

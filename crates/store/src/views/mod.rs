@@ -6,4 +6,5 @@ pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod learnt;
+pub mod stuck;
 pub mod timeline;

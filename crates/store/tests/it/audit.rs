@@ -320,6 +320,30 @@ fn breakages_of_groups(healthy: &Healthy) -> Vec<Breakage> {
     ]
 }
 
+fn breakages_of_the_audit_log(healthy: &Healthy) -> Vec<Breakage> {
+    let active_id = healthy.active.allocation.uuid();
+    let requested_id = healthy.requested.allocation.uuid();
+    let NodeId(node) = healthy.requested.node;
+    vec![
+        (
+            "I23",
+            "INSERT INTO audit_entries (id, at, role, action, target_kind, target, outcome) VALUES ($1, '2020-01-01', 'user', 'a', 'b', 'c', 'done')",
+            active_id,
+        ),
+        (
+            "I23",
+            "UPDATE lifecycle_log SET source = 'user', cause = 'request 0' WHERE entity_id = $1 AND seq = 1",
+            active_id,
+        ),
+        ("I23", "INSERT INTO audit_links (position, entry_id, hash) VALUES (1, $1, 'x')", node),
+        (
+            "I23",
+            "INSERT INTO audit_links (position, entry_id, hash) VALUES (3, $1, 'x')",
+            requested_id,
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn every_invariant_tells_when_its_rule_is_broken() {
     let healthy = healthy().await;
@@ -336,6 +360,7 @@ async fn every_invariant_tells_when_its_rule_is_broken() {
         breakages_of_holdings(&healthy),
         breakages_of_records(&healthy),
         breakages_of_groups(&healthy),
+        breakages_of_the_audit_log(&healthy),
     ];
     for (name, statement, id) in breakages.concat() {
         expect(name, statement, id).await;

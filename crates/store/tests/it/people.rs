@@ -3,6 +3,7 @@
 use domain::policy::{ProjectRole, Scope};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use store::audit_log::{self, Answering, NewEntry};
 use store::idempotency::{self, KeyRef, StoredAnswer, Taken};
 use store::placement::{self, Asked};
 use store::projects::{self, Change, NewProject};
@@ -37,6 +38,17 @@ async fn take(tx: &mut Tx, key: KeyRef<'_>, body: u8) -> Result<Taken, Error> {
     idempotency::take(tx, key, &[body; 32], at(0), at(-60)).await
 }
 
+/// As a mutation ends: with its entry.
+async fn answer(
+    tx: &mut Tx,
+    key: KeyRef<'_>,
+    status: u16,
+    body: Option<&serde_json::Value>,
+) -> Result<bool, Error> {
+    let entry = NewEntry { role: "user", action: "test", outcome: "done", ..NewEntry::default() };
+    audit_log::append_answering(tx, &entry, &Answering { key, status, body }).await
+}
+
 fn key(principal: Uuid) -> KeyRef<'static> {
     KeyRef { principal, route: "allocations.create", key: "a key" }
 }
@@ -69,7 +81,7 @@ async fn a_second_request_waits_for_the_first_and_gets_its_answer() {
     let mut first = database.store.begin().await.expect("a transaction begins");
     assert_eq!(take(&mut first, key(principal), 1).await.expect("it answers"), Taken::Free);
     let body = json!({"id": "one", "nothing": null});
-    let answered = idempotency::answer(&mut first, key(principal), 201, Some(&body)).await;
+    let answered = answer(&mut first, key(principal), 201, Some(&body)).await;
     assert!(answered.expect("it answers"));
     let second = database.in_transaction(async |tx| take(tx, key(principal), 2).await);
     let (known, ended) = overtaken(&database, second, first.commit()).await;
@@ -92,7 +104,7 @@ async fn a_request_that_was_undone_leaves_its_key_free() {
     // The second has committed without an answer, as a refusal does.
     let third = database.in_transaction(async |tx| {
         let taken = take(tx, key(principal), 3).await?;
-        assert!(idempotency::answer(tx, key(principal), 204, None).await?, "it is ours");
+        assert!(answer(tx, key(principal), 204, None).await?, "it is ours");
         Ok(taken)
     });
     assert_eq!(third.await.expect("it answers"), Taken::Free);
@@ -114,7 +126,7 @@ async fn an_expired_key_counts_as_absent_and_is_forgotten_in_batches() {
         let done = database.in_transaction(async |tx| {
             let key = KeyRef { principal, route: "r", key: name };
             idempotency::take(tx, key, &[1; 32], at(0), at(-60)).await?;
-            idempotency::answer(tx, key, 200, Some(&json!(1))).await
+            answer(tx, key, 200, Some(&json!(1))).await
         });
         assert!(done.await.expect("it answers"));
     }

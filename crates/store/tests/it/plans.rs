@@ -2,6 +2,8 @@
 
 use domain::ids::OperationId;
 use domain::machines::allocation::Event;
+use jiff::Timestamp;
+use store::views::stuck;
 use testkit::{Database, Fixture, new_id};
 
 /// An index on status is natural for a listing. With statistics that call a status rare it looks as good as the row's
@@ -41,5 +43,46 @@ async fn an_index_on_status_is_never_taken_for_the_key_of_a_row() {
     .await
     .expect("the database counts");
     assert_eq!(by_status, 0, "against {by_key} scans by key");
+    database.remove().await;
+}
+
+/// Most rows rest, and the list is looked at every few seconds: it reads what waits, and nothing else.
+#[tokio::test]
+async fn the_stuck_list_reads_no_row_that_rests() {
+    let database = Database::new().await;
+    let waiting = database.allocation().await;
+    let resting = [
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO allocations (id, project_id, operation_id, sku, gpus, status, seq)
+         SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'h100', 1, 'released', 3
+           FROM generate_series(1, 50000)",
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO claims (id, allocation_id, node_id, status)
+         SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'freed'
+           FROM generate_series(1, 50000)",
+        // tidy: a forbidden write, on purpose
+        "INSERT INTO node_tasks (id, node_id, operation_id, kind, fence, status)
+         SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'k', 1, 'succeeded'
+           FROM generate_series(1, 50000)",
+    ];
+    database.tamper(&resting).await;
+    for statement in ["ANALYZE allocations, claims, node_tasks", "SELECT pg_stat_reset()"] {
+        assert!(database.lets(statement).await);
+    }
+    let later = Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let table = |waiting: &stuck::Waiting| waiting.seconds;
+    let listed = stuck::list(&database.store, later, &table, 10).await.expect("a list");
+    assert_eq!(listed[0].id, waiting.allocation.uuid());
+    let tally = stuck::tally(&database.store, later, &table).await.expect("a tally");
+    assert_eq!(tally.iter().map(|each| each.overdue).sum::<i64>(), listed.len() as i64);
+    // A connection hands its counts in when it ends at the latest.
+    database.store.close().await;
+    let read = database
+        .number(
+            "SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_user_tables
+              WHERE relname IN ('allocations', 'claims', 'node_tasks')",
+        )
+        .await;
+    assert_eq!(read, 0, "a table was read from its beginning to its end");
     database.remove().await;
 }

@@ -5,8 +5,11 @@ pub mod admin;
 pub mod allocation_groups;
 pub mod allocations;
 pub mod app_instances;
+pub mod audit;
 pub mod catalogue;
 pub mod explain;
+pub mod policies;
+pub mod stuck;
 pub mod timeline;
 
 use serde::{Deserialize, Serialize};

@@ -81,7 +81,12 @@ impl ScriptedNode {
                     user: "tenant".to_owned(),
                 },
             },
-            TaskKind::SliceRestart | TaskKind::NodeReboot if act == Act::KeepBoot => {
+            TaskKind::SliceRestart if act == Act::KeepBoot => {
+                // A guest has boots of its own.
+                let boot_id = new_id();
+                TaskOutcome::Restarted { boot_id_before: boot_id, boot_id }
+            }
+            TaskKind::NodeReboot if act == Act::KeepBoot => {
                 let boot_id = self.boot_id();
                 TaskOutcome::Restarted { boot_id_before: boot_id, boot_id }
             }

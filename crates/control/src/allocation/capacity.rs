@@ -103,7 +103,7 @@ fn told(funnel: &Funnel, ask: &Ask<'_>, whole: bool) -> Vec<Narrowed> {
     let mut narrowed = Vec::with_capacity(steps.len());
     for (filter, left, why) in steps {
         let removed = before - left;
-        let sentence = format!("{removed} of {before} machines {why}; {left} are left.");
+        let sentence = format!("{removed} of {before} machines {why}, which leaves {left}.");
         narrowed.push(Narrowed { filter: filter.into(), removed, left, sentence });
         before = left;
     }

@@ -126,7 +126,7 @@ async fn a_refusal_says_what_each_filter_took_away() {
     assert_eq!(told, expected.map(|(filter, removed, left)| (filter.to_owned(), removed, left)));
     assert_eq!(
         narrowed[4].sentence,
-        "2 of 2 machines have fewer than 8 GPUs free on one machine (the most is 4); 0 are left."
+        "2 of 2 machines have fewer than 8 GPUs free on one machine (the most is 4), which leaves 0."
     );
     assert!(narrowed.iter().all(|each| !each.sentence.contains("node-")), "no names");
     assert_eq!(would_fit.len(), 1);

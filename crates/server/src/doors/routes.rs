@@ -9,8 +9,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use utoipa_axum::routes;
 
 use super::{
-    Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, events,
-    explain, guard, health, policies, stuck,
+    Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
+    events, explain, findings, guard, health, policies, recovery, stuck,
 };
 use crate::http::{Front, frame};
 
@@ -74,6 +74,16 @@ fn table() -> Vec<Entry> {
         (FleetRead, routes!(admin::show_node)),
         (FleetManage, routes!(admin::reissue_join_token)),
         (FleetManage, routes!(admin::revoke_node)),
+        (FleetManage, routes!(drain::drain_node)),
+        (FleetManage, routes!(drain::resume_node)),
+        (FleetManage, routes!(drain::retire_node)),
+        (FleetManage, routes!(recovery::abandon_allocation)),
+        (FleetManage, routes!(recovery::clean_allocation)),
+        (FleetRead, routes!(recovery::list_claims)),
+        (FleetManage, routes!(recovery::quarantine_claim)),
+        (FleetManage, routes!(recovery::clear_claim)),
+        (FleetRead, routes!(findings::list_findings)),
+        (FleetManage, routes!(findings::look_for_findings)),
         (FleetRead, routes!(admin::list_dead_letters)),
         (FleetManage, routes!(admin::redrive_dead_letter)),
         (FleetRead, routes!(admin::check_invariants)),

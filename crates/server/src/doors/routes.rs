@@ -16,12 +16,17 @@ use crate::http::{Front, frame};
 
 type Entry = (Permission, UtoipaMethodRouter<Front>);
 
-/// The table.
+/// The table: the doors of everybody, then those of operators.
 fn table() -> Vec<Entry> {
+    let mut table = for_everybody();
+    table.extend(for_operators());
+    table
+}
+
+fn for_everybody() -> Vec<Entry> {
     use Permission::{
-        AccountRead, AccountWrite, AllocationCreate, AllocationForceRelease, AllocationRead,
-        AllocationRelease, AllocationRestart, AuditRead, CatalogueRead, FleetManage, FleetRead,
-        PolicyManage, ProjectAudit, ProjectManage, ProjectRead, Public,
+        AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
+        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -64,6 +69,12 @@ fn table() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
+    ]
+}
+
+fn for_operators() -> Vec<Entry> {
+    use Permission::{AllocationForceRelease, AuditRead, FleetManage, FleetRead, PolicyManage};
+    vec![
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
         (FleetRead, routes!(admin::show_operator_timeline)),

@@ -77,6 +77,8 @@ impl Action {
         match self {
             Action::AllocationForceRelease
             | Action::AllocationAbandon
+            | Action::AllocationClean
+            | Action::FleetAudit
             | Action::ClaimQuarantine
             | Action::ClaimClear
             | Action::NodeCreate

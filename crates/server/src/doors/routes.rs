@@ -69,6 +69,7 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
+        (ProjectAudit, routes!(audit::list_project_audit_entries)),
     ]
 }
 
@@ -100,7 +101,6 @@ fn for_operators() -> Vec<Entry> {
         (FleetRead, routes!(admin::check_invariants)),
         (AuditRead, routes!(audit::list_audit_entries)),
         (AuditRead, routes!(audit::verify_audit_log)),
-        (ProjectAudit, routes!(audit::list_project_audit_entries)),
         (FleetRead, routes!(stuck::list_stuck)),
         (FleetRead, routes!(policies::list_policies)),
         (PolicyManage, routes!(policies::set_policy)),

@@ -21,6 +21,10 @@ CREATE TABLE allocation_groups (
     name text,
     owner_id uuid,
     created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    release_id uuid,
+    release_by uuid,
+    release_noted_at timestamp with time zone,
+    release_passed_on_at timestamp with time zone,
     CONSTRAINT allocation_groups_pkey PRIMARY KEY (id)
 );
 
@@ -285,6 +289,7 @@ CREATE TABLE node_task_events (
     stands text NOT NULL,
     at timestamp with time zone NOT NULL,
     received_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    position bigint NOT NULL DEFAULT 0,
     CONSTRAINT node_task_events_pkey PRIMARY KEY (task_id, dispatch, seq),
     CONSTRAINT node_task_events_task_id_fkey FOREIGN KEY (task_id) REFERENCES node_tasks(id)
 );
@@ -315,6 +320,9 @@ CREATE TABLE node_tasks (
     signature text,
     result jsonb,
     boot_id uuid,
+    sku text,
+    image text,
+    phases_told bigint NOT NULL DEFAULT 0,
     CONSTRAINT node_tasks_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
     CONSTRAINT node_tasks_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
     CONSTRAINT node_tasks_pkey PRIMARY KEY (id)
@@ -531,11 +539,15 @@ CREATE TABLE workflow_runs (
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (id)
 );
 
+CREATE INDEX allocation_groups_pending ON public.allocation_groups USING btree (release_noted_at) WHERE ((release_id IS NOT NULL) AND (release_passed_on_at IS NULL));
+
 CREATE INDEX allocation_groups_project ON public.allocation_groups USING btree (project_id, id);
 
 CREATE INDEX allocation_groups_waiting ON public.allocation_groups USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
 
 CREATE INDEX allocations_group ON public.allocations USING btree (group_id) WHERE (group_id IS NOT NULL);
+
+CREATE INDEX allocations_learnt ON public.allocations USING btree (sku, image, active_at) WHERE (active_at IS NOT NULL);
 
 CREATE INDEX allocations_project ON public.allocations USING btree (project_id, id);
 
@@ -550,6 +562,8 @@ CREATE INDEX app_instances_group ON public.app_instances USING btree (group_id) 
 CREATE INDEX app_instances_project ON public.app_instances USING btree (project_id, id);
 
 CREATE INDEX audit_entries_at ON public.audit_entries USING btree (at, id);
+
+CREATE INDEX audit_entries_project ON public.audit_entries USING btree (project_id, at) WHERE (project_id IS NOT NULL);
 
 CREATE INDEX audit_entries_target ON public.audit_entries USING btree (target, at);
 
@@ -587,9 +601,13 @@ CREATE INDEX node_agents_revoked ON public.node_agents USING btree (revoked_at) 
 
 CREATE INDEX node_certificates_agent ON public.node_certificates USING btree (agent_id, not_after);
 
+CREATE INDEX node_task_events_position ON public.node_task_events USING btree (task_id, "position");
+
 CREATE INDEX node_tasks_allocation ON public.node_tasks USING btree (allocation_id) WHERE (allocation_id IS NOT NULL);
 
 CREATE INDEX node_tasks_deadline ON public.node_tasks USING btree (deadline_at) WHERE (status = ANY (ARRAY['queued'::text, 'dispatched'::text]));
+
+CREATE INDEX node_tasks_learnt ON public.node_tasks USING btree (kind, sku, image, ended_at) WHERE ((status = 'succeeded'::text) AND (cleanup_complete IS NOT FALSE));
 
 CREATE INDEX node_tasks_lease ON public.node_tasks USING btree (lease_until) WHERE (status = 'dispatched'::text);
 

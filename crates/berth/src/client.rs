@@ -5,6 +5,7 @@ mod call;
 pub(crate) mod events;
 mod groups;
 mod operators;
+mod recovery;
 
 use reqwest::Method;
 use serde::Serialize;

@@ -33,6 +33,7 @@ codes! {
         AllocationForceRelease = "allocation.force_release",
         AllocationRestart = "allocation.restart",
         AllocationAbandon = "allocation.abandon",
+        AllocationClean = "allocation.clean",
         ClaimQuarantine = "claim.quarantine",
         ClaimClear = "claim.clear",
         GroupCreate = "group.create",
@@ -46,6 +47,7 @@ codes! {
         NodeDrain = "node.drain",
         NodeResume = "node.resume",
         NodeRetire = "node.retire",
+        FleetAudit = "fleet.audit",
         DeadLetterRedrive = "dead_letter.redrive",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
@@ -75,6 +77,8 @@ impl Action {
         match self {
             Action::AllocationForceRelease
             | Action::AllocationAbandon
+            | Action::AllocationClean
+            | Action::FleetAudit
             | Action::ClaimQuarantine
             | Action::ClaimClear
             | Action::NodeCreate
@@ -110,6 +114,23 @@ impl Action {
             | Action::InstallToken => false,
         }
     }
+}
+
+/// The longest reason.
+const REASON_CHARS_MAX: usize = 256;
+
+/// What an operator says why, if it is something to read.
+///
+/// # Errors
+/// [`Error::Invalid`] when it says nothing, too much, or what can't be shown.
+pub fn because(reason: &str) -> Result<&str, Error> {
+    let reason = reason.trim();
+    let fits = (1..=REASON_CHARS_MAX).contains(&reason.chars().count());
+    if fits && !reason.chars().any(char::is_control) {
+        return Ok(reason);
+    }
+    let detail = format!("1 to {REASON_CHARS_MAX} characters, none of them control characters");
+    Err(Error::invalid("/reason", detail))
 }
 
 /// What somebody did, to what.

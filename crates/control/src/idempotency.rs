@@ -18,6 +18,8 @@ use crate::{Ctx, Error};
 
 /// How many keys are forgotten at a time.
 const PRUNE_BATCH: i64 = 1_000;
+/// What the audit log says of a deed that was not done.
+const REFUSED: &str = "refused";
 
 /// The keys that this process is working on, so that a second request does not block a connection to wait for the first.
 static IN_FLIGHT: Mutex<Option<HashSet<Name>>> = Mutex::new(None);
@@ -167,6 +169,17 @@ pub async fn finish<T: Serialize>(
     write(&mut tx, deed, key, (status, stored.as_ref())).await?;
     tx.commit().await?;
     Ok(settled(key, status, body))
+}
+
+/// Writes down who wanted it, and refuses. What the transaction recorded of why is kept; the key, without an answer, is
+/// free again.
+///
+/// # Errors
+/// Always: [`Error::Conflict`], or what the store refuses.
+pub async fn refuse<T>(mut tx: Tx, deed: &Deed<'_>, why: String) -> Result<Answer<T>, Error> {
+    deed.write(&mut tx, REFUSED).await?;
+    tx.commit().await?;
+    Err(Error::Conflict(why))
 }
 
 /// [`finish`] for an answer that carries a secret: that it was answered is stored, the body is not.

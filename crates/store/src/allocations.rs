@@ -172,6 +172,28 @@ pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> 
     }))
 }
 
+/// Of these allocations, those that are over: they have ended, and whatever they held is freed or set aside. One that
+/// nobody here knows is not among them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn over(tx: &mut Tx, ids: &[Uuid]) -> Result<Vec<Uuid>, Error> {
+    let rows = sqlx::query(
+        "SELECT allocation.id
+           FROM allocations AS allocation
+          WHERE allocation.id = ANY ($1::uuid[])
+            AND allocation.status IN ('released', 'failed')
+            AND NOT EXISTS (
+                SELECT 1
+                  FROM claims AS claim
+                 WHERE claim.allocation_id = allocation.id AND claim.status NOT IN ('freed', 'quarantined'))",
+    )
+    .bind(ids)
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
 /// Keeps how an allocation is reached.
 ///
 /// # Errors

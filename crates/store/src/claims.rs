@@ -1,9 +1,11 @@
 //! Claims: what an allocation holds. A slot is free exactly when it has no claim outside `freed`. How much of a node is
 //! free is counted by the database whenever a claim comes or goes.
 
-use domain::ids::{AllocationId, ClaimId, NodeId, SlotId};
+use domain::ids::{AllocationId, ClaimId, NodeId, OperationId, SlotId};
 use domain::machines::Claim;
 use domain::machines::claim::{Event, Status};
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code as _, Outcome};
 use sqlx::Row as _;
 use uuid::Uuid;
@@ -161,4 +163,112 @@ pub async fn node_is_silent(tx: &mut Tx, allocation: AllocationId) -> Result<boo
     .fetch_one(tx.connection())
     .await?;
     Ok(row.try_get(0)?)
+}
+
+/// What a claim is about: whose it is, and where.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The allocation.
+    pub allocation: AllocationId,
+    /// The node, by name.
+    pub node: String,
+    /// Whether the node was last heard of before the moment that was asked about, or is offline.
+    pub silent: bool,
+    /// What the node said, the last time, that it has of the allocation in this place: `a guest`, `a lease`, `a running
+    /// task`.
+    pub traces: Vec<&'static str>,
+}
+
+/// Where a claim is, and what its node says is there. A node that was last heard of before `silent_before` is silent.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find_place(
+    tx: &mut Tx,
+    id: ClaimId,
+    silent_before: Timestamp,
+) -> Result<Option<Place>, Error> {
+    let row = sqlx::query(
+        "SELECT claim.allocation_id, node.name,
+                node.status = 'offline' OR node.heartbeat_at IS NULL OR node.heartbeat_at < $2,
+                EXISTS (
+                    SELECT 1
+                      FROM jsonb_array_elements(CASE WHEN jsonb_typeof(node.inventory -> 'guests') = 'array'
+                                                THEN node.inventory -> 'guests' END) AS told (thing)
+                     WHERE told.thing ->> 'allocation_id' = claim.allocation_id::text
+                       AND (slot.id IS NULL OR told.thing -> 'slots' = '[]' OR told.thing -> 'slots' @> to_jsonb(slot.slot_index))),
+                EXISTS (
+                    SELECT 1
+                      FROM jsonb_array_elements(CASE WHEN jsonb_typeof(node.inventory -> 'leases') = 'array'
+                                                THEN node.inventory -> 'leases' END) AS told (thing)
+                     WHERE told.thing ->> 'allocation_id' = claim.allocation_id::text
+                       AND (slot.id IS NULL OR told.thing -> 'slots' = '[]' OR told.thing -> 'slots' @> to_jsonb(slot.slot_index))),
+                EXISTS (
+                    SELECT 1
+                      FROM node_tasks AS task
+                     WHERE task.allocation_id = claim.allocation_id AND task.node_id = node.id
+                       AND node.inventory -> 'running' @> to_jsonb(task.id))
+           FROM claims AS claim
+           JOIN nodes AS node ON node.id = claim.node_id
+           LEFT JOIN slots AS slot ON slot.id = claim.slot_id
+          WHERE claim.id = $1",
+    )
+    .bind(id.uuid())
+    .bind(silent_before.to_sqlx())
+    .fetch_optional(tx.connection())
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let mut traces = Vec::new();
+    for (position, trace) in [(3, "a guest"), (4, "a lease"), (5, "a running task")] {
+        if row.try_get(position)? {
+            traces.push(trace);
+        }
+    }
+    Ok(Some(Place {
+        allocation: AllocationId(row.try_get(0)?),
+        node: row.try_get(1)?,
+        silent: row.try_get(2)?,
+        traces,
+    }))
+}
+
+/// An allocation that has failed and is being cleaned up after, while no workflow is at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Forgotten {
+    /// The allocation.
+    pub allocation: AllocationId,
+    /// Its operation.
+    pub operation: OperationId,
+    /// The greatest number of a step of one of its claims.
+    pub seq: i64,
+}
+
+/// Finds clean-ups of failed allocations that nobody is at, though they have stood there since before `before`.
+///
+/// # Errors
+/// When the database fails.
+pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>, Error> {
+    let rows = sqlx::query(
+        "SELECT allocation.id, allocation.operation_id, max(claim.seq)
+           FROM claims AS claim
+           JOIN allocations AS allocation ON allocation.id = claim.allocation_id AND allocation.status = 'failed'
+          WHERE claim.status = 'cleaning'
+            AND claim.status_at < $1
+            AND NOT EXISTS (SELECT 1 FROM workflow_runs WHERE entity_id = allocation.id AND done_at IS NULL)
+          GROUP BY allocation.id
+          LIMIT 100",
+    )
+    .bind(before.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    let forgotten = |row: &sqlx::postgres::PgRow| {
+        Ok(Forgotten {
+            allocation: AllocationId(row.try_get(0)?),
+            operation: OperationId(row.try_get(1)?),
+            seq: row.try_get(2)?,
+        })
+    };
+    rows.iter().map(forgotten).collect()
 }

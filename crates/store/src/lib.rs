@@ -18,6 +18,7 @@ pub mod claims;
 pub mod cluster;
 pub mod deliveries;
 mod error;
+pub mod findings;
 pub mod idempotency;
 mod ids;
 pub mod installation_keys;
@@ -108,7 +109,9 @@ impl Store {
         let connect = connect
             .application_name("berth")
             .statement_cache_capacity(512)
-            .options([("idle_in_transaction_session_timeout", idle.as_str())]);
+            .options([("idle_in_transaction_session_timeout", idle.as_str())])
+            // Statements here are short: to compile one would take longer than to run it.
+            .options([("jit", "off")]);
         let pool = PgPoolOptions::new()
             .max_connections(options.connections_max)
             .test_before_acquire(false)

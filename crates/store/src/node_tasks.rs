@@ -388,3 +388,19 @@ pub async fn overdue(tx: &mut Tx, at: Timestamp) -> Result<Vec<NodeTaskId>, Erro
 pub fn ring_node(tx: &mut Tx, node: NodeId) {
     tx.rings(Ring::Node(node.uuid()));
 }
+
+/// The tasks of a node that are queued or handed out.
+///
+/// # Errors
+/// When the database fails.
+pub async fn live_on(tx: &mut Tx, node: NodeId) -> Result<Vec<Task>, Error> {
+    let query = concat_columns(
+        "SELECT ",
+        " FROM node_tasks WHERE node_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
+        .bind(node.uuid())
+        .fetch_all(tx.connection())
+        .await?;
+    rows.iter().map(task).collect()
+}

@@ -159,3 +159,38 @@ pub async fn list_silent(
         })
         .collect()
 }
+
+/// What is claimed on a node and not free: the allocation and how its claim stands, one line a claim.
+///
+/// # Errors
+/// When the database fails.
+pub async fn live_claims(tx: &mut Tx, node: NodeId) -> Result<Vec<(Uuid, String)>, Error> {
+    let rows = sqlx::query(
+        "SELECT allocation_id, status
+           FROM claims
+          WHERE node_id = $1 AND status <> 'freed'
+          ORDER BY id",
+    )
+    .bind(node.uuid())
+    .fetch_all(tx.connection())
+    .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Nodes that are being drained and have nothing left on them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list_drained(store: &Store) -> Result<Vec<NodeId>, Error> {
+    let rows = sqlx::query(
+        "SELECT id
+           FROM nodes
+          WHERE status = 'draining'
+            AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.node_id = nodes.id AND claims.status <> 'freed')
+          ORDER BY id
+          LIMIT 200",
+    )
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(|row| Ok(NodeId(row.try_get(0)?))).collect()
+}

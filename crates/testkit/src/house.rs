@@ -487,7 +487,7 @@ async fn person(ctx: &Ctx, email: &str, operator: bool) -> Caller {
     }
 }
 
-fn signing_request() -> String {
+pub(crate) fn signing_request() -> String {
     let key = rcgen::KeyPair::generate().expect("a key");
     let request = rcgen::CertificateParams::default().serialize_request(&key).expect("a request");
     request.pem().expect("a text")

@@ -6,7 +6,9 @@
     reason = "everything here panics when it can't do what it says"
 )]
 
+mod behind;
 mod house;
+mod pulse;
 mod redelivery;
 mod rows;
 mod tamper;
@@ -20,6 +22,7 @@ use store::{Options, Store};
 use uuid::Uuid;
 
 pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
+pub use pulse::Inventory;
 pub use rows::{Fixture, actor};
 pub use turnstile::{Death, Process, Turnstile};
 

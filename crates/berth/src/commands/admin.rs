@@ -1,6 +1,7 @@
 //! What operators do: everybody's allocations, the fleet, dead letters.
 
 mod policies;
+mod recovery;
 mod stuck;
 
 use clap::{Args, Subcommand};
@@ -57,6 +58,8 @@ pub(crate) enum AdminCommand {
     /// The fleet
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Nodes(NodesCommand),
+    #[command(flatten)]
+    Recovery(recovery::RecoveryCommand),
     /// Messages that could not be handled
     #[command(
         subcommand,
@@ -107,6 +110,7 @@ impl AdminCommand {
                 }
             }
             AdminCommand::Nodes(command) => command.run(client).await,
+            AdminCommand::Recovery(command) => command.run(client).await,
             AdminCommand::DeadLetters(command) => command.run(client).await,
             AdminCommand::Stuck(stuck) => stuck.run(client).await,
             AdminCommand::Policies(policies) => policies.run(client).await,
@@ -157,13 +161,32 @@ pub(crate) enum NodesCommand {
     #[command(
         after_help = "Example:\n  berth --context operator admin nodes revoke rack1 --reason stolen"
     )]
-    Revoke {
-        #[command(flatten)]
-        which: Which,
-        /// Why
-        #[arg(long)]
-        reason: String,
-    },
+    Revoke(WhichAndWhy),
+    /// Lets a node run empty: it takes no placements, and is in maintenance when nothing is left on it
+    #[command(
+        after_help = "Example:\n  berth --context operator admin nodes drain rack1 --reason broken-fan"
+    )]
+    Drain(WhichAndWhy),
+    /// Lets a node that was in maintenance take placements again
+    #[command(
+        after_help = "Example:\n  berth --context operator admin nodes resume rack1 --reason repaired"
+    )]
+    Resume(WhichAndWhy),
+    /// Takes a node out of the fleet for good, once nothing is left on it
+    #[command(
+        after_help = "Example:\n  berth --context operator admin nodes retire rack1 --reason sold"
+    )]
+    Retire(WhichAndWhy),
+}
+
+/// One node, and why.
+#[derive(Args)]
+pub(crate) struct WhichAndWhy {
+    #[command(flatten)]
+    which: Which,
+    /// Why
+    #[arg(long)]
+    reason: String,
 }
 
 /// One node.
@@ -191,7 +214,7 @@ impl NodesCommand {
                 let id = node_id(client, &which.node).await?;
                 show_join(&client.reissue_join_token(id).await?, which.output)
             }
-            NodesCommand::Revoke { which, reason } => {
+            NodesCommand::Revoke(WhichAndWhy { which, reason }) => {
                 let id = node_id(client, &which.node).await?;
                 let node = client.revoke_node(id, &Because { reason }).await?;
                 if which.output.json {
@@ -204,8 +227,45 @@ impl NodesCommand {
                 );
                 Ok(())
             }
+            NodesCommand::Drain(WhichAndWhy { which, reason }) => {
+                let id = node_id(client, &which.node).await?;
+                moved(&client.drain_node(id, &Because { reason }).await?, which.output)
+            }
+            NodesCommand::Resume(WhichAndWhy { which, reason }) => {
+                let id = node_id(client, &which.node).await?;
+                moved(&client.resume_node(id, &Because { reason }).await?, which.output)
+            }
+            NodesCommand::Retire(WhichAndWhy { which, reason }) => {
+                let id = node_id(client, &which.node).await?;
+                moved(&client.retire_node(id, &Because { reason }).await?, which.output)
+            }
         }
     }
+}
+
+/// How a node stands after what was done to it, and what comes next.
+fn moved(node: &Node, output: Json) -> Done {
+    if output.json {
+        return say::json(node);
+    }
+    let name = say::clean(&node.name);
+    say::note(format!("{name} is {}.", node.status));
+    match node.status.0 {
+        Status::Draining => {
+            teach(
+                "It is in maintenance when it is empty. What is left:",
+                &format!("admin nodes show {name}"),
+            );
+        }
+        Status::Maintenance => {
+            teach(
+                "To let it take placements again:",
+                &format!("admin nodes resume {name} --reason WHY"),
+            );
+        }
+        Status::Enrolling | Status::Ready | Status::Offline | Status::Retired => {}
+    }
+    Ok(())
 }
 
 async fn node_id(client: &Client, word: &str) -> Done<Uuid> {
@@ -236,7 +296,8 @@ async fn list_nodes(client: &Client, output: Json) -> Done {
         );
         return Ok(());
     }
-    let mut sheet = Sheet::new(&["name", "status", "region", "sku", "free", "slots", "heard of"]);
+    let mut sheet =
+        Sheet::new(&["name", "status", "region", "sku", "free", "slots", "heard of", "reason"]);
     for node in &nodes {
         sheet.row([
             Sheet::text(&node.name),
@@ -246,6 +307,7 @@ async fn list_nodes(client: &Client, output: Json) -> Done {
             Sheet::number(node.free_slots),
             Cell::new(map(node)),
             Cell::new(node.heartbeat_at.map_or_else(|| "never".to_owned(), |at| age(now(), at))),
+            Sheet::text(node.reason.clone().unwrap_or_default()),
         ]);
     }
     sheet.show()?;

@@ -1,10 +1,13 @@
-//! What must hold in the database: asked of the API, or of the database itself when there is no API; and who did what.
+//! What must hold in the database, and what does not agree with the nodes: asked of the API, or of the database itself
+//! when there is no API; and who did what.
 
+mod findings;
 mod log;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
+use serde::Serialize;
 use store::{Options, Store};
 use wire::http::admin::{Invariant, Invariants};
 
@@ -41,18 +44,30 @@ impl Audit {
         if let Some(AuditCommand::Log(log)) = self.command {
             return log.run(session).await;
         }
-        let found = match self.database.as_deref() {
+        let (found, disagreements) = match self.database.as_deref() {
             Some(url) => of_database(url).await?,
-            None => session.client()?.invariants().await?,
+            None => {
+                let client = session.client()?;
+                (client.invariants().await?, findings::of_api(&client).await?)
+            }
         };
+        let clean = found.clean && disagreements.is_empty();
         if self.output.json {
-            say::json(&found)?;
+            let (invariants, findings) = (&found.invariants, &disagreements);
+            say::json(&Audited { clean, invariants, findings })?;
         } else {
             show(&found)?;
+            findings::show(&disagreements)?;
         }
         let broken = found.invariants.iter().filter(|each| each.count > 0).count();
-        if found.clean && broken == 0 {
+        if clean && broken == 0 {
             return Ok(());
+        }
+        if broken == 0 {
+            let sentence = format!("{} open", count(disagreements.len(), "finding"));
+            return Err(Failure::new(Exit::Failed, sentence)
+                .with("advice", "each says who sees to it, and what they do")
+                .next("audit --json"));
         }
         let sentence = format!(
             "{} {} broken",
@@ -68,19 +83,29 @@ impl Audit {
     }
 }
 
-async fn of_database(url: &str) -> Done<Invariants> {
+/// Everything that was asked, for programs.
+#[derive(Serialize)]
+struct Audited<'a> {
+    clean: bool,
+    invariants: &'a [Invariant],
+    findings: &'a [findings::Found],
+}
+
+async fn of_database(url: &str) -> Done<(Invariants, Vec<findings::Found>)> {
     let store = Store::open(url, Options { connections_max: 1 }).await;
     let store = store.context("the database can't be asked")?;
-    let findings = store::audit::run(&store).await.context("the database can't be asked")?;
+    let asked = store::audit::run(&store).await.context("the database can't be asked")?;
+    let disagreements = findings::of_store(&store).await?;
     store.close().await;
-    let invariants = findings.into_iter().map(|(invariant, violations, count)| Invariant {
+    let invariants = asked.into_iter().map(|(invariant, violations, count)| Invariant {
         name: invariant.name.to_owned(),
         holds: invariant.holds.to_owned(),
         violations,
         count,
     });
     let invariants: Vec<Invariant> = invariants.collect();
-    Ok(Invariants { clean: invariants.iter().all(|each| each.count == 0), invariants })
+    let clean = invariants.iter().all(|each| each.count == 0);
+    Ok((Invariants { clean, invariants }, disagreements))
 }
 
 /// Every invariant, also those that hold.

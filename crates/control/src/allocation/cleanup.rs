@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::ids::{AllocationId, EventId, NodeTaskId, OperationId};
 use domain::machines::REASON;
-use domain::machines::claim::Event;
+use domain::machines::claim::{Event, Status as Stands};
 use domain::machines::node_task::Status;
 use jiff::Timestamp;
 use lifecycle::{Source, Value};
@@ -20,7 +20,7 @@ use wire::node::{Cleanup, CleanupProof, FailureReason, TaskOutcome, Work};
 
 use super::provision::{NODE_LOST, TIMEOUT, slot_refs};
 use crate::ids::derived;
-use crate::node::task::{self, Order};
+use crate::node::task::{self, AGENT_REVOKED, Order};
 use crate::{Ctx, Error};
 
 /// How much longer than its attempt a task may live: an answer that is on its way is worth more than a new attempt.
@@ -69,13 +69,19 @@ impl Cleaning {
         Report::new(event, EventId(derived(&self.run, label)), actor).about(self.operation)
     }
 
+    /// What it holds, locked, but for what an operator has set aside: that is cleared by hand.
+    async fn in_hand(&self, tx: &mut Tx) -> Result<Vec<Live>, Error> {
+        let live = claims::lock_live(tx, self.allocation).await?;
+        Ok(live.into_iter().filter(|claim| claim.status != Stands::Quarantined).collect())
+    }
+
     /// The claims are being cleaned from now on, and the node is told. `None` when nothing was ever handed to it: then
     /// everything is free already. The allocation is leaving, and locked.
     ///
     /// # Errors
     /// What is to be tried again.
     pub async fn begin(&self, ctx: &Ctx, tx: &mut Tx) -> Result<Option<(State, Timestamp)>, Error> {
-        let claims = claims::lock_live(tx, self.allocation).await?;
+        let claims = self.in_hand(tx).await?;
         claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
         if !node_tasks::touched_a_node(tx, self.allocation).await? {
             self.free(tx).await?;
@@ -132,7 +138,7 @@ impl Cleaning {
             }
             (Some(task), Happened::TimeOut) => self.unanswered(ctx, tx, state, task).await,
             (None, Happened::TimeOut) => {
-                let claims = claims::lock_live(tx, self.allocation).await?;
+                let claims = self.in_hand(tx).await?;
                 let state = self.attempt(ctx, tx, &claims, state.attempt + 1).await?;
                 let until = state.until;
                 Ok(Next::Wait(state, until))
@@ -153,6 +159,9 @@ impl Cleaning {
             Status::Succeeded => FailureReason::CleanupIncomplete.to_string(),
             Status::Failed => {
                 task.reason.clone().unwrap_or_else(|| FailureReason::DriverFailed.to_string())
+            }
+            Status::Cancelled if task.reason.as_deref() == Some(AGENT_REVOKED) => {
+                AGENT_REVOKED.to_owned()
             }
             Status::Expired | Status::Cancelled => TIMEOUT.to_owned(),
             Status::Queued | Status::Dispatched => {
@@ -181,7 +190,7 @@ impl Cleaning {
             return Ok(Next::GivenUp { reason, open: Some(task) });
         }
         task::expire(tx, &self.run, NodeTaskId(task)).await?;
-        let claims = claims::lock_live(tx, self.allocation).await?;
+        let claims = self.in_hand(tx).await?;
         let state = self.attempt(ctx, tx, &claims, state.attempt + 1).await?;
         let until = state.until;
         Ok(Next::Wait(state, until))
@@ -192,7 +201,7 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn free(&self, tx: &mut Tx) -> Result<(), Error> {
-        let claims = claims::lock_live(tx, self.allocation).await?;
+        let claims = self.in_hand(tx).await?;
         claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "proven")).await?;
         claims::report_all(tx, &claims, &self.report(Event::Freeing, "freed")).await?;
         Ok(())
@@ -203,7 +212,7 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn get_stuck(&self, tx: &mut Tx, reason: &str) -> Result<(), Error> {
-        let claims = claims::lock_live(tx, self.allocation).await?;
+        let claims = self.in_hand(tx).await?;
         let report = self
             .report(Event::GotStuck, "stuck")
             .with(REASON, Value::Text(reason.to_owned().into()));
@@ -216,7 +225,7 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn begin_stuck(&self, tx: &mut Tx, reason: &str) -> Result<(), Error> {
-        let claims = claims::lock_live(tx, self.allocation).await?;
+        let claims = self.in_hand(tx).await?;
         claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
         self.get_stuck(tx, reason).await
     }

@@ -1,6 +1,9 @@
-//! Allocations: create, provision, restart, release, and how they are shown.
+//! Allocations: create, provision, restart, release, what operators do when that did not end well, and how they are
+//! shown.
 
+pub mod abandon;
 pub mod capacity;
+pub mod clean;
 pub mod cleanup;
 pub mod create;
 pub mod explain;

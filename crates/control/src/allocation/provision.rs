@@ -21,7 +21,7 @@ use wire::node::{FailureReason, Provision, SlotRef, TaskOutcome, Work};
 
 use super::cleanup;
 use crate::ids::derived;
-use crate::node::task::{self, Order};
+use crate::node::task::{self, AGENT_REVOKED, Order};
 use crate::{Ctx, Error};
 
 /// What the workflow is called.
@@ -228,6 +228,10 @@ impl Story<'_> {
                 self.give_up(tx, reason).await
             }
             node_task::Status::Expired => self.out_of_time(tx, None).await,
+            // Its node has no agent any more: nobody else has called it off, and nobody else ends it.
+            node_task::Status::Cancelled if task.reason.as_deref() == Some(AGENT_REVOKED) => {
+                self.give_up(tx, AGENT_REVOKED.to_owned()).await
+            }
             node_task::Status::Cancelled => Ok(Next::Done),
             node_task::Status::Queued | node_task::Status::Dispatched => self.wait_on(),
         }

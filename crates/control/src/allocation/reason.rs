@@ -11,6 +11,8 @@ codes! {
         NodeLost = "node_lost",
         NoWorker = "no_worker",
         ForceReleased = "force_released",
+        Abandoned = "abandoned",
+        AgentRevoked = "agent_revoked",
         ReleaseExhausted = "release_exhausted",
         DispatchFailed = "dispatch_failed",
         NodeDidNotReturn = "node_did_not_return",
@@ -104,6 +106,8 @@ const fn of_ours(reason: OurReason) -> &'static str {
         OurReason::NodeLost => "The machine does not answer.",
         OurReason::NoWorker => "Nobody could begin the work.",
         OurReason::ForceReleased => "An operator took the machine back.",
+        OurReason::Abandoned => "An operator sees to the machine by hand.",
+        OurReason::AgentRevoked => "The machine was cut off by an operator.",
         OurReason::ReleaseExhausted => "The clean-up was tried as often as it may be.",
         OurReason::DispatchFailed => "The restart could not be ordered.",
         OurReason::NodeDidNotReturn => "The machine did not come back.",
@@ -160,6 +164,10 @@ const fn advice_of_ours(reason: OurReason) -> &'static str {
         }
         OurReason::NoWorker => "An operator looks at the workers and the dead letters.",
         OurReason::ForceReleased => "Nothing is to be done.",
+        OurReason::Abandoned => "The capacity stays set aside until an operator has cleared it.",
+        OurReason::AgentRevoked => {
+            "Its capacity is given out again only after it was cleaned or set aside."
+        }
         OurReason::ReleaseExhausted => "Try again, or leave it to an operator.",
         OurReason::DispatchFailed | OurReason::NodeDidNotReturn | OurReason::HealthNotRecovered => {
             "Try again, or release it."

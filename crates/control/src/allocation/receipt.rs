@@ -2,6 +2,7 @@
 //! Doors: the release's story, GET …/receipt.
 
 use domain::ids::{AllocationId, OperationId};
+use lifecycle::Code as _;
 use store::claims::Live;
 use store::receipts;
 use store::{Tx, allocations};
@@ -9,6 +10,7 @@ use wire::node::CleanupProof;
 use wire::receipt::{Receipt, SignedReceipt};
 use wire::seal::Purpose;
 
+use super::reason::OurReason;
 use super::view;
 use crate::{Caller, Ctx, Error};
 
@@ -55,6 +57,13 @@ pub(super) async fn write(
 pub async fn show(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<SignedReceipt, Error> {
     let allocation = view::show(ctx, caller, id).await?;
     let Some(found) = receipts::find(&ctx.store, id).await? else {
+        if allocation.status_reason.as_deref() == Some(OurReason::Abandoned.code()) {
+            return Err(Error::Conflict(
+                "an operator has abandoned its release: the clean-up was never proven, so there is no receipt. \
+                 Nobody else gets the machine until an operator has cleared it"
+                    .to_owned(),
+            ));
+        }
         return Err(Error::Conflict(format!(
             "it is {}: a receipt is written when its clean-up is proven",
             allocation.status

@@ -25,7 +25,7 @@ use super::view::{self, Viewer};
 use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::{derived, new_event};
-use crate::node::task::{self, Order};
+use crate::node::task::{self, AGENT_REVOKED, Order};
 use crate::{Caller, Ctx, Error};
 
 /// What the workflow is called.
@@ -243,6 +243,9 @@ impl Story<'_> {
             node_task::Status::Failed => self.failure(tx, &task).await?,
             node_task::Status::Expired if task.dispatch == 0 => OurReason::DispatchFailed,
             node_task::Status::Expired => self.unless_up(tx, &task).await?,
+            node_task::Status::Cancelled if task.reason.as_deref() == Some(AGENT_REVOKED) => {
+                OurReason::AgentRevoked
+            }
             // Somebody has called it off, and knows why.
             node_task::Status::Cancelled => return Ok(Next::Done),
             node_task::Status::Queued | node_task::Status::Dispatched => return self.wait(),

@@ -143,6 +143,7 @@ pub(crate) fn shown(row: Row, viewer: Viewer) -> Allocation {
         | Status::Failed => false,
     };
     let access = row.access.filter(|_| reachable);
+    let holds = row.node.is_some();
     Allocation {
         id: row.id,
         name: row.name.unwrap_or_else(|| format!("{}-{}", row.sku, row.id.simple())),
@@ -167,12 +168,20 @@ pub(crate) fn shown(row: Row, viewer: Viewer) -> Allocation {
         release_requested_at: row.release_requested_at,
         ended_at: row.ended_at,
         seq: row.seq,
-        allowed_actions: allowed_actions(row.status, row.owner_id == Some(viewer.user_id), viewer),
+        allowed_actions: allowed_actions(
+            row.status,
+            (row.owner_id == Some(viewer.user_id), holds),
+            viewer,
+        ),
     }
 }
 
-/// What somebody may do with an allocation in this status.
-fn allowed_actions(status: Status, owner: bool, viewer: Viewer) -> Vec<ActionWord> {
+/// What somebody, who may be its owner, may do with an allocation in this status, which may hold something.
+fn allowed_actions(
+    status: Status,
+    (owner, holds): (bool, bool),
+    viewer: Viewer,
+) -> Vec<ActionWord> {
     let (restartable, releasable) = match status {
         Status::Active | Status::RestartFailed => (true, true),
         Status::Requested | Status::Provisioning | Status::Restarting | Status::ReleaseFailed => {
@@ -191,11 +200,27 @@ fn allowed_actions(status: Status, owner: bool, viewer: Viewer) -> Vec<ActionWor
     if releasable && viewer.operator {
         actions.push(Coded(Action::ForceRelease));
     }
+    if status == Status::ReleaseFailed && viewer.operator {
+        actions.push(Coded(Action::Abandon));
+    }
+    if status == Status::Failed && holds && viewer.operator {
+        actions.push(Coded(Action::Clean));
+    }
     actions
 }
 
-/// What is happening, what happens to money and data, and what comes next.
+/// What is happening, what happens to money and data, and what comes next; and that its machine is silent, if it is.
 fn status_text(row: &Row) -> String {
+    let told = told(row);
+    match row.node_silent_since {
+        Some(since) if row.ended_at.is_none() => {
+            format!("{told} Its machine has not been heard of since {}.", moment(since))
+        }
+        Some(_) | None => told,
+    }
+}
+
+fn told(row: &Row) -> String {
     let reason = row.reason.as_deref().map(Reason::read);
     match row.status {
         Status::Requested => "Capacity is reserved for you, and work on it begins in a moment. You are not charged before it is ready.".to_owned(),
@@ -234,13 +259,13 @@ fn releasing(row: &Row, reason: Option<Reason>) -> String {
 
 fn released(row: &Row, reason: Option<Reason>) -> String {
     match reason {
-        None | Some(Reason::Ours(OurReason::ForceReleased)) => format!(
-            "Released: the machine and its local disk were erased, and the receipt proves it. {}",
+        Some(Reason::Ours(OurReason::Abandoned)) => format!(
+            "Released by an operator who sees to the machine by hand; nobody else gets it until it is cleared. {}",
             not_charged(row)
         ),
-        // Whoever abandons a release gives a reason of their own.
-        Some(Reason::Node(_) | Reason::Ours(_) | Reason::Other) => format!(
-            "Released by an operator who sees to the machine by hand; nobody else gets it until it is cleared. {}",
+        // What stands there from a release that had given up says nothing about the proof that came after all.
+        None | Some(Reason::Node(_) | Reason::Ours(_) | Reason::Other) => format!(
+            "Released: the machine and its local disk were erased, and the receipt proves it. {}",
             not_charged(row)
         ),
     }
@@ -295,6 +320,7 @@ mod tests {
             ended_at: None,
             seq: 3,
             node: None,
+            node_silent_since: None,
             slots: vec![],
             role: None,
         }
@@ -324,7 +350,7 @@ mod tests {
     fn members_release_operators_force_and_nobody_releases_what_is_leaving() {
         let actions = |status, role, operator| {
             let viewer = Viewer { user_id: Uuid::nil(), role, operator };
-            let actions = allowed_actions(status, false, viewer);
+            let actions = allowed_actions(status, (false, true), viewer);
             actions.iter().map(|action| action.0.code()).collect::<Vec<_>>().join(" ")
         };
         for status in Status::ALL {
@@ -338,7 +364,18 @@ mod tests {
             };
             assert_eq!(actions(*status, Some(ProjectRole::Viewer), false), "");
             assert_eq!(actions(*status, Some(ProjectRole::Member), false), release);
-            assert_eq!(actions(*status, None, true), force);
+            let beside = match status {
+                Status::ReleaseFailed => "force_release abandon",
+                Status::Failed => "clean",
+                Status::Requested
+                | Status::Provisioning
+                | Status::Active
+                | Status::Restarting
+                | Status::RestartFailed
+                | Status::Releasing
+                | Status::Released => force,
+            };
+            assert_eq!(actions(*status, None, true), beside);
         }
     }
 
@@ -346,7 +383,7 @@ mod tests {
     fn owners_and_admins_are_offered_a_restart_and_other_members_are_not() {
         let offered = |role, owner| {
             let viewer = Viewer { user_id: Uuid::nil(), role: Some(role), operator: false };
-            let actions = allowed_actions(Status::RestartFailed, owner, viewer);
+            let actions = allowed_actions(Status::RestartFailed, (owner, true), viewer);
             actions.iter().any(|action| action.0 == Action::Restart)
         };
         assert!(offered(ProjectRole::Member, true) && offered(ProjectRole::Admin, false));

@@ -12,12 +12,12 @@ use store::Ring;
 use store::allocations::{self, Forgotten};
 
 use crate::account::tokens;
-use crate::allocation::{provision, release, restart};
+use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::audit_log::chain;
-use crate::node::{heartbeat, task};
+use crate::node::{drain, heartbeat, task};
 use crate::policies::turn;
-use crate::{Ctx, Error, idempotency, stuck};
+use crate::{Ctx, Error, findings, idempotency, stuck};
 
 /// How long something may stand there before a sweep looks after it.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -29,9 +29,12 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
     let seconds = Duration::from_secs;
     vec![
         timer(ctx, "silent_nodes", seconds(5), |ctx| Box::pin(heartbeat::sweep_offline(ctx))),
+        timer(ctx, "drained_nodes", seconds(5), |ctx| Box::pin(drain::sweep(ctx))),
         timer(ctx, "node_tasks", seconds(5), |ctx| Box::pin(task::sweep(ctx))),
         timer(ctx, "forgotten_allocations", seconds(10), |ctx| Box::pin(take_up(ctx))),
         timer(ctx, "forgotten_group_releases", seconds(10), |ctx| Box::pin(pass_on(ctx))),
+        timer(ctx, "three_way_audit", seconds(30), |ctx| Box::pin(findings::sweep(ctx))),
+        timer(ctx, "forgotten_cleanups", seconds(10), |ctx| Box::pin(clean::take_up(ctx))),
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx))),
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),

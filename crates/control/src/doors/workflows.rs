@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use spine::workflow::{Definition, Happened, Next, Run, StepError};
 
-use crate::allocation::{provision, release, restart};
+use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::{Ctx, Error};
 
@@ -19,6 +19,9 @@ pub fn table(ctx: &Ctx) -> Vec<Definition> {
         }),
         definition(ctx, restart::WORKFLOW, |ctx, run, happened| {
             Box::pin(restart::step(ctx, run, happened))
+        }),
+        definition(ctx, clean::WORKFLOW, |ctx, run, happened| {
+            Box::pin(clean::step(ctx, run, happened))
         }),
         definition(ctx, release::WORKFLOW, |ctx, run, happened| {
             Box::pin(release::step(ctx, run, happened))

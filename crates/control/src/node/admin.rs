@@ -16,9 +16,9 @@ use wire::http::catalogue::Shape;
 use wire::node::JoinToken;
 use wire::problem::Fault;
 
-use super::enrol;
+use super::{enrol, task};
 use crate::account::secret::{fill, sha256};
-use crate::audit_log::{Action, Deed};
+use crate::audit_log::{self, Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish, finish_secret};
 use crate::page::Paging;
 use crate::{Caller, Ctx, Error};
@@ -26,7 +26,6 @@ use crate::{Caller, Ctx, Error};
 const SLOTS_MAX: usize = 64;
 const NUMA_MAX: i16 = 63;
 const NAME_MAX: usize = 64;
-const REASON_MAX: usize = 256;
 
 /// Adds a node, which then waits for its agent. The join token is shown this once.
 ///
@@ -115,7 +114,7 @@ pub async fn reissue(
     finish_secret(tx, &deed, key, 201, fresh).await
 }
 
-/// Cuts the node's agent off, whatever it is doing. The node's status follows when it is missed.
+/// Cuts the node's agent off, and calls off whatever it was given. The node's status follows when it is missed.
 ///
 /// # Errors
 /// [`Error::NotFound`] when there is no such node.
@@ -127,26 +126,24 @@ pub async fn revoke(
     key: Option<&Key>,
 ) -> Result<Answer<Node>, Error> {
     caller.needs(Permission::FleetManage)?;
-    if !is_text(&because.reason, REASON_MAX) {
-        return Err(Error::invalid(
-            "/reason",
-            format!("1 to {REASON_MAX} characters are expected"),
-        ));
-    }
+    let reason = audit_log::because(&because.reason)?;
     let mut tx = match begin(ctx, key).await? {
         Begun::Fresh(tx) => tx,
         Begun::Known(answer) => return Ok(answer),
     };
     let node = NodeId(id);
+    // Tasks before the node: whoever ends a task and frees something takes the locks in this order.
+    let called_off = task::call_off_node(&mut tx, node, &caller.operator_actor()).await?;
     if !nodes::lock(&mut tx, node).await? {
         return Err(Error::NotFound("node"));
     }
     let revoked = enrol::revoke(&mut tx, node).await?;
-    let reason = because.reason.as_str();
     tracing::warn!(%node, operator = %caller.user_id, revoked, reason, security = true, "an agent was cut off");
     let shown = fleet::find_in(&mut tx, node).await?.ok_or(Error::NotFound("node"))?;
     let deed = Deed::new(caller, Action::NodeRevoke, "node", node).because(reason);
-    finish(tx, &deed, key, 200, shown).await
+    let answer = finish(tx, &deed, key, 200, shown).await?;
+    task::tell_called_off(ctx, called_off).await;
+    Ok(answer)
 }
 
 /// The node, locked, if it is one that may have an agent.

@@ -1,18 +1,20 @@
 //! Signs of life. Those that arrive together share a statement and a commit; one that comes alone does not wait.
 //! A heartbeat never changes what is free: claims do. It ends a silence, and a sweep begins one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use domain::ids::{EventId, NodeId, NodeTaskId};
 use domain::machines::{Node, node};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Source, Value};
 use serde::Serialize;
+use store::allocations;
 use store::lifecycle::{Actor, Report, apply};
 use store::nodes::{self, Beat, Heard, Silent};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
-use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer};
+use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 
 use super::enrol::{AgentIdentity, understood};
 use crate::{Ctx, Error};
@@ -32,6 +34,7 @@ struct Inventory<'a> {
     gpus: &'a [Gpu],
     images: &'a [String],
     guests: &'a [Guest],
+    leases: &'a [Lease],
     running: &'a [Uuid],
     refused: u64,
 }
@@ -46,8 +49,8 @@ pub async fn beat(
     heartbeat: &Heartbeat,
 ) -> Result<HeartbeatAnswer, Error> {
     let read = read(ctx, identity, heartbeat)?;
-    let stands = write(ctx, &[&read]).await?;
-    answer(ctx, identity, stands.get(&identity.node_id))
+    let stands = write(ctx, &[&read.beat], &read.named).await?;
+    answer(ctx, identity, &stands, &read.named)
 }
 
 /// Where heartbeats are handed in; clones share it.
@@ -64,12 +67,21 @@ pub struct Flusher {
 }
 
 struct Waiting {
-    beat: Beat,
-    answer: oneshot::Sender<Option<Standings>>,
+    read: Read,
+    answer: oneshot::Sender<Option<Arc<Standings>>>,
 }
 
-/// How nodes stand after a batch.
-type Standings = std::sync::Arc<HashMap<NodeId, node::Status>>;
+/// A heartbeat that is within bounds, with the allocations that it names.
+struct Read {
+    beat: Beat,
+    named: Vec<Uuid>,
+}
+
+/// How nodes stand after a batch, and which of the allocations that were named are over.
+struct Standings {
+    nodes: HashMap<NodeId, node::Status>,
+    over: HashSet<Uuid>,
+}
 
 /// A collector, and the flusher that has to [run](Flusher::run) for it.
 pub fn collector(ctx: &Ctx) -> (Collector, Flusher) {
@@ -87,15 +99,16 @@ impl Collector {
         identity: &AgentIdentity,
         heartbeat: &Heartbeat,
     ) -> Result<HeartbeatAnswer, Error> {
-        let beat = read(&self.ctx, identity, heartbeat)?;
+        let read = read(&self.ctx, identity, heartbeat)?;
+        let named = read.named.clone();
         let (sender, receiver) = oneshot::channel();
         let stopped = || Error::Broken("nobody writes heartbeats down any more".to_owned());
-        let waiting = Waiting { beat, answer: sender };
+        let waiting = Waiting { read, answer: sender };
         self.sender.send(waiting).await.map_err(|_| stopped())?;
         let stands = receiver.await.map_err(|_| stopped())?;
         // What went wrong was logged once, for the batch.
         let stands = stands.ok_or(Error::Store(store::Error::Conflict))?;
-        answer(&self.ctx, identity, stands.get(&identity.node_id))
+        answer(&self.ctx, identity, &stands, &named)
     }
 }
 
@@ -106,15 +119,17 @@ impl Flusher {
         // While one batch is written the next gathers: nobody waits for a clock.
         while self.receiver.recv_many(&mut batch, BATCH_MAX).await > 0 {
             let mut newest: HashMap<NodeId, &Beat> = HashMap::with_capacity(batch.len());
-            for Waiting { beat, .. } in &batch {
+            let mut named = Vec::new();
+            for Waiting { read: Read { beat, named: names }, .. } in &batch {
+                named.extend_from_slice(names);
                 let kept = newest.entry(beat.node).or_insert(beat);
                 if kept.at < beat.at {
                     *kept = beat;
                 }
             }
             let beats: Vec<&Beat> = newest.into_values().collect();
-            let stands = match write(&self.ctx, &beats).await {
-                Ok(stands) => Some(Standings::new(stands)),
+            let stands = match write(&self.ctx, &beats, &named).await {
+                Ok(stands) => Some(Arc::new(stands)),
                 Err(error) => {
                     tracing::warn!(
                         heartbeats = batch.len(),
@@ -132,14 +147,14 @@ impl Flusher {
     }
 }
 
-fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Beat, Error> {
+fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Read, Error> {
     understood(heartbeat.protocol)?;
     bounds::check(heartbeat)?;
-    let Heartbeat { gpus, images, guests, running, refused, .. } = heartbeat;
-    let inventory = Inventory { gpus, images, guests, running, refused: *refused };
+    let Heartbeat { gpus, images, guests, leases, running, refused, .. } = heartbeat;
+    let inventory = Inventory { gpus, images, guests, leases, running, refused: *refused };
     let inventory = serde_json::to_value(inventory)
         .map_err(|_| Error::Broken("an inventory can't be written".to_owned()))?;
-    Ok(Beat {
+    let beat = Beat {
         node: identity.node_id,
         agent_id: identity.agent_id,
         at: in_micros(ctx.clock.now()),
@@ -147,7 +162,12 @@ fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Be
         agent_version: heartbeat.agent_version.clone(),
         inventory,
         running: running.iter().copied().map(NodeTaskId).collect(),
-    })
+    };
+    let mut named: Vec<Uuid> = guests.iter().map(|guest| guest.allocation_id).collect();
+    named.extend(leases.iter().map(|lease| lease.allocation_id));
+    named.sort_unstable();
+    named.dedup();
+    Ok(Read { beat, named })
 }
 
 /// The database counts microseconds; a moment that is compared with what it keeps must too.
@@ -158,8 +178,10 @@ fn in_micros(at: Timestamp) -> Timestamp {
 fn answer(
     ctx: &Ctx,
     identity: &AgentIdentity,
-    status: Option<&node::Status>,
+    stands: &Standings,
+    named: &[Uuid],
 ) -> Result<HeartbeatAnswer, Error> {
+    let status = stands.nodes.get(&identity.node_id);
     let status = status.ok_or(Error::Unauthenticated("there is no such node any more"))?;
     let left = identity.not_after.duration_since(ctx.clock.now());
     let half = SignedDuration::from_secs(i64::from(ctx.policies().certificate_ttl_seconds) / 2);
@@ -167,12 +189,12 @@ fn answer(
         next_seconds: ctx.policies().node_heartbeat_seconds,
         renew: left < half,
         status: status.code().to_owned(),
-        over: Vec::new(),
+        over: named.iter().copied().filter(|id| stands.over.contains(id)).collect(),
     })
 }
 
-/// Writes heartbeats of different nodes, and says how the nodes stand then.
-async fn write(ctx: &Ctx, beats: &[&Beat]) -> Result<HashMap<NodeId, node::Status>, Error> {
+/// Writes heartbeats of different nodes, and says how the nodes stand then, and which allocations of those named are over.
+async fn write(ctx: &Ctx, beats: &[&Beat], named: &[Uuid]) -> Result<Standings, Error> {
     let owned: Vec<Beat> = beats.iter().map(|beat| (*beat).clone()).collect();
     let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
     let lease_until = ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX);
@@ -188,14 +210,19 @@ async fn write(ctx: &Ctx, beats: &[&Beat]) -> Result<HashMap<NodeId, node::Statu
         let images: Vec<(NodeId, &str)> = changed.iter().flat_map(|beat| images_of(beat)).collect();
         nodes::keep_images(&mut tx, &of, &images).await?;
     }
+    let over = if named.is_empty() {
+        HashSet::new()
+    } else {
+        allocations::over(&mut tx, named).await?.into_iter().collect()
+    };
     tx.commit().await?;
     metrics::counter!("berth_heartbeats_total").increment(beats.len() as u64);
     metrics::counter!("berth_heartbeat_commits_total").increment(1);
-    let mut stands: HashMap<NodeId, node::Status> =
+    let mut nodes: HashMap<NodeId, node::Status> =
         heard.iter().map(|heard| (heard.node, heard.status)).collect();
     compare(&heard, &owned);
-    regain(ctx, &owned, &mut stands).await?;
-    Ok(stands)
+    regain(ctx, &owned, &mut nodes).await?;
+    Ok(Standings { nodes, over })
 }
 
 fn images_of(beat: &Beat) -> impl Iterator<Item = (NodeId, &str)> {
@@ -288,7 +315,7 @@ async fn lose(ctx: &Ctx, silent: &Silent) -> Result<bool, Error> {
 }
 
 /// Who was last heard of before this is silent.
-fn silent_before(ctx: &Ctx) -> Timestamp {
+pub(crate) fn silent_before(ctx: &Ctx) -> Timestamp {
     let silence = SignedDuration::from_secs(i64::from(ctx.policies().node_offline_after_seconds));
     ctx.clock.now().saturating_sub(silence).unwrap_or(Timestamp::MIN)
 }

@@ -7,6 +7,7 @@ use domain::machines::REASON;
 use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, NODE_ID, Status};
 use jiff::Timestamp;
 use lifecycle::{Code as _, Outcome, Source, Value};
+use spine::workflow::Happened;
 use store::Tx;
 use store::lifecycle::{Actor, Birth, Report, apply};
 use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
@@ -25,6 +26,9 @@ use crate::{Ctx, Error};
 const MESSAGE_CHARS_MAX: usize = 512;
 /// The most phases that are taken at a time.
 const PHASES_MAX: usize = 256;
+
+/// What is told of a task whose node has no agent any more.
+pub const AGENT_REVOKED: &str = "agent_revoked";
 
 /// Work for a node, about an operation of an allocation.
 #[derive(Clone, Debug)]
@@ -232,6 +236,56 @@ pub async fn cancel(tx: &mut Tx, run: &str, task: &Task, why: &'static str) -> R
     let report = Report::new(Event::Cancelling, event, Actor::new(Source::Worker, run))
         .with(REASON, Value::Text(why.into()));
     settled(apply::<NodeTask>(tx, task.id, &report).await?)
+}
+
+/// Calls off everything that is still under way for an allocation, which the caller has locked.
+///
+/// # Errors
+/// [`store::Error::Conflict`] when a race was lost.
+pub async fn call_off_all(
+    tx: &mut Tx,
+    allocation: AllocationId,
+    actor: &Actor,
+    why: &'static str,
+) -> Result<(), Error> {
+    for live in node_tasks::live_of(tx, allocation).await? {
+        let report = Report::new(Event::Cancelling, new_event(tx), actor.clone())
+            .with(REASON, Value::Text(why.into()));
+        settled(apply::<NodeTask>(tx, live.id, &report).await?)?;
+    }
+    Ok(())
+}
+
+/// What was called off, and the workflow that waits for it.
+pub type CalledOff = Vec<(String, NodeTaskId)>;
+
+/// Calls off everything that a node was given: nobody there may do it any more. Whoever waits is told by
+/// [`tell_called_off`] when this is committed.
+///
+/// # Errors
+/// [`store::Error::Conflict`] when a race was lost.
+pub async fn call_off_node(tx: &mut Tx, node: NodeId, actor: &Actor) -> Result<CalledOff, Error> {
+    let mut called_off = Vec::new();
+    for live in node_tasks::live_on(tx, node).await? {
+        let report = Report::new(Event::Cancelling, new_event(tx), actor.clone())
+            .with(REASON, Value::Text(AGENT_REVOKED.into()));
+        let outcome = apply::<NodeTask>(tx, live.id, &report).await?;
+        if outcome.is_applied() {
+            called_off.extend(live.run.map(|run| (run, live.id)));
+        }
+        settled(outcome)?;
+    }
+    Ok(called_off)
+}
+
+/// Tells workflows that what they wait for was called off. One that is not told finds out at its deadline.
+pub async fn tell_called_off(ctx: &Ctx, called_off: CalledOff) {
+    for (run, task) in called_off {
+        let happened = Happened::TaskFinished { task_id: task.uuid() };
+        if let Err(error) = ctx.workflows.tell(&run, happened).await {
+            tracing::warn!(run, %task, %error, "nobody was told that a task was called off");
+        }
+    }
 }
 
 /// Nobody waits for a task any more.

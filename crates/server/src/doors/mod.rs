@@ -8,11 +8,14 @@ mod allocations;
 mod app_instances;
 mod audit;
 mod catalogue;
+mod drain;
 mod events;
 mod explain;
+mod findings;
 mod guard;
 mod health;
 mod policies;
+mod recovery;
 pub mod routes;
 mod stuck;
 

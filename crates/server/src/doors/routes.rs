@@ -9,19 +9,24 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use utoipa_axum::routes;
 
 use super::{
-    Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, events,
-    explain, guard, health, policies, stuck,
+    Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
+    events, explain, findings, guard, health, policies, recovery, stuck,
 };
 use crate::http::{Front, frame};
 
 type Entry = (Permission, UtoipaMethodRouter<Front>);
 
-/// The table.
+/// The table: the doors of everybody, then those of operators.
 fn table() -> Vec<Entry> {
+    let mut table = for_everybody();
+    table.extend(for_operators());
+    table
+}
+
+fn for_everybody() -> Vec<Entry> {
     use Permission::{
-        AccountRead, AccountWrite, AllocationCreate, AllocationForceRelease, AllocationRead,
-        AllocationRelease, AllocationRestart, AuditRead, CatalogueRead, FleetManage, FleetRead,
-        PolicyManage, ProjectAudit, ProjectManage, ProjectRead, Public,
+        AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
+        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -64,6 +69,13 @@ fn table() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
+        (ProjectAudit, routes!(audit::list_project_audit_entries)),
+    ]
+}
+
+fn for_operators() -> Vec<Entry> {
+    use Permission::{AllocationForceRelease, AuditRead, FleetManage, FleetRead, PolicyManage};
+    vec![
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
         (FleetRead, routes!(admin::show_operator_timeline)),
@@ -74,12 +86,21 @@ fn table() -> Vec<Entry> {
         (FleetRead, routes!(admin::show_node)),
         (FleetManage, routes!(admin::reissue_join_token)),
         (FleetManage, routes!(admin::revoke_node)),
+        (FleetManage, routes!(drain::drain_node)),
+        (FleetManage, routes!(drain::resume_node)),
+        (FleetManage, routes!(drain::retire_node)),
+        (FleetManage, routes!(recovery::abandon_allocation)),
+        (FleetManage, routes!(recovery::clean_allocation)),
+        (FleetRead, routes!(recovery::list_claims)),
+        (FleetManage, routes!(recovery::quarantine_claim)),
+        (FleetManage, routes!(recovery::clear_claim)),
+        (FleetRead, routes!(findings::list_findings)),
+        (FleetManage, routes!(findings::look_for_findings)),
         (FleetRead, routes!(admin::list_dead_letters)),
         (FleetManage, routes!(admin::redrive_dead_letter)),
         (FleetRead, routes!(admin::check_invariants)),
         (AuditRead, routes!(audit::list_audit_entries)),
         (AuditRead, routes!(audit::verify_audit_log)),
-        (ProjectAudit, routes!(audit::list_project_audit_entries)),
         (FleetRead, routes!(stuck::list_stuck)),
         (FleetRead, routes!(policies::list_policies)),
         (PolicyManage, routes!(policies::set_policy)),

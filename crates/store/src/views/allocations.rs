@@ -61,6 +61,8 @@ pub struct Row {
     pub seq: i64,
     /// The machine it holds something of, by name.
     pub node: Option<String>,
+    /// Since when that machine has not been heard of, if it is offline.
+    pub node_silent_since: Option<Timestamp>,
     /// The numbers of the slots it holds, in order.
     pub slots: Vec<i16>,
     /// The reader's role in its project; none for an operator who is no member.
@@ -81,11 +83,11 @@ const COLUMNS: &str = "allocation.id, allocation.name, allocation.project_id, al
         allocation.status_at, allocation.reason, allocation.sku, allocation.shape = 'baremetal', allocation.gpus,
         allocation.region, allocation.image, allocation.access, allocation.price_micros_per_gpu_second,
         allocation.currency, allocation.created_at, allocation.active_at, allocation.release_requested_at,
-        allocation.ended_at, allocation.seq, held.node, held.slots";
+        allocation.ended_at, allocation.seq, held.node, held.slots, held.silent_since";
 
 /// What an allocation holds, which is on one machine.
 const HELD: &str = "LEFT JOIN LATERAL (
-            SELECT min(nodes.name) AS node,
+            SELECT min(nodes.name) AS node, min(nodes.heartbeat_at) FILTER (WHERE nodes.status = 'offline') AS silent_since,
                    array_agg(slots.slot_index ORDER BY slots.slot_index) FILTER (WHERE slots.id IS NOT NULL) AS slots
               FROM claims
               JOIN nodes ON nodes.id = claims.node_id
@@ -261,7 +263,7 @@ fn read(row: &PgRow) -> Result<Row, Error> {
         id,
         status: text.to_owned(),
     })?;
-    let has_role = row.try_get::<Option<&str>, _>(22)?.is_some();
+    let has_role = row.try_get::<Option<&str>, _>(23)?.is_some();
     Ok(Row {
         id,
         name: row.try_get(1)?,
@@ -285,6 +287,7 @@ fn read(row: &PgRow) -> Result<Row, Error> {
         seq: row.try_get(19)?,
         node: row.try_get(20)?,
         slots: row.try_get::<Option<Vec<i16>>, _>(21)?.unwrap_or_default(),
-        role: has_role.then(|| role(row, 22)).transpose()?,
+        node_silent_since: at(22)?,
+        role: has_role.then(|| role(row, 23)).transpose()?,
     })
 }

@@ -2,6 +2,7 @@
 
 pub mod allocation_groups;
 pub mod allocations;
+pub mod claims;
 pub mod events;
 pub mod explain;
 pub mod fleet;

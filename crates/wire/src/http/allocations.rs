@@ -20,6 +20,8 @@ codes! {
         Restart = "restart",
         Release = "release",
         ForceRelease = "force_release",
+        Abandon = "abandon",
+        Clean = "clean",
     }
 }
 

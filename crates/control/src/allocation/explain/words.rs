@@ -61,6 +61,10 @@ pub(crate) const fn sentence_of_action(action: Action) -> &'static str {
             "Give it back: billing stops, the machine and its local disk are erased. If it is still being prepared, that is called off."
         }
         Action::ForceRelease => "Take it back from its tenant, as an operator, with a reason.",
+        Action::Abandon => {
+            "End its release without a proof, as an operator who sees to the machine by hand: what it held is set aside until it is cleared."
+        }
+        Action::Clean => "Have the machine clean up after it once more, as an operator.",
     }
 }
 

@@ -8,18 +8,20 @@ use crate::Error;
 const GPUS_MAX: usize = 64;
 const IMAGES_MAX: usize = 256;
 const GUESTS_MAX: usize = 256;
+const LEASES_MAX: usize = 256;
 const RUNNING_MAX: usize = 256;
 const TEXT_MAX: usize = 64;
 
 /// Whether it is within bounds.
 pub(super) fn check(heartbeat: &Heartbeat) -> Result<(), Error> {
-    let Heartbeat { agent_version, gpus, images, guests, running, .. } = heartbeat;
+    let Heartbeat { agent_version, gpus, images, guests, leases, running, .. } = heartbeat;
     let mut faults = Vec::new();
     let mut fault = |pointer: String, detail: String| faults.push(Fault { pointer, detail });
     let counts = [
         ("/gpus", gpus.len(), GPUS_MAX),
         ("/images", images.len(), IMAGES_MAX),
         ("/guests", guests.len(), GUESTS_MAX),
+        ("/leases", leases.len(), LEASES_MAX),
         ("/running", running.len(), RUNNING_MAX),
     ];
     for (pointer, count, max) in counts {
@@ -40,11 +42,12 @@ pub(super) fn check(heartbeat: &Heartbeat) -> Result<(), Error> {
     if gpus.iter().any(|gpu| !is_slot(gpu.index) || !is_slot(gpu.numa)) {
         fault("/gpus".to_owned(), format!("numbers from 0 to {}", GPUS_MAX - 1));
     }
-    if guests
-        .iter()
-        .any(|guest| guest.slots.len() > GPUS_MAX || !guest.slots.iter().all(|slot| is_slot(*slot)))
-    {
-        fault("/guests".to_owned(), format!("slots from 0 to {}", GPUS_MAX - 1));
+    let of_guests = guests.iter().map(|guest| ("/guests", &guest.slots));
+    let of_leases = leases.iter().map(|lease| ("/leases", &lease.slots));
+    for (pointer, slots) in of_guests.chain(of_leases) {
+        if slots.len() > GPUS_MAX || !slots.iter().all(|slot| is_slot(*slot)) {
+            fault(pointer.to_owned(), format!("slots from 0 to {}", GPUS_MAX - 1));
+        }
     }
     // One fault says as much as a thousand.
     faults.truncate(16);

@@ -1,0 +1,170 @@
+//! A claim that was given up: `quarantine` sets it aside, and when somebody has seen to the machine, `clear` gives it back.
+//! Doors: POST /admin/claims/{id}/quarantine and …/clear.
+
+use domain::ids::{AllocationId, ClaimId};
+use domain::machines::claim::Event;
+use domain::machines::{Claim as Machine, REASON, allocation, claim};
+use domain::policy::Permission;
+use lifecycle::{Outcome, Value};
+use store::claims::{self, Place};
+use store::lifecycle::{Report, apply};
+use store::{Tx, allocations};
+use wire::http::admin::Because;
+use wire::http::claims::Claim;
+
+use super::view;
+use crate::audit_log::{Action, Deed};
+use crate::idempotency::{Answer, Begun, Key, begin, finish, refuse};
+use crate::ids::new_event;
+use crate::node::{heartbeat, task};
+use crate::{Caller, Ctx, Error};
+
+/// An operator sets aside what could not be cleaned, so that nobody gets it until it is cleared. Work on it that is still
+/// under way is called off: it must not reach a slot that was cleared meanwhile.
+///
+/// # Errors
+/// [`Error::Conflict`] when it is not stuck, or its allocation has not ended.
+pub async fn quarantine(
+    ctx: &Ctx,
+    caller: &Caller,
+    id: ClaimId,
+    because: &Because,
+    key: Option<&Key>,
+) -> Result<Answer<Claim>, Error> {
+    caller.needs(Permission::FleetManage)?;
+    let reason = because_of(because)?;
+    let mut tx = match begin(ctx, key).await? {
+        Begun::Known(answer) => return Ok(answer),
+        Begun::Fresh(tx) => tx,
+    };
+    let deed = Deed::new(caller, Action::ClaimQuarantine, "claim", id).because(reason);
+    let place = place_of(ctx, &mut tx, id).await?;
+    let deed = deed.with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
+    let held = allocations::hold(&mut tx, place.allocation).await?;
+    let held = held.ok_or(Error::NotFound("allocation"))?;
+    if let Some(why) = not_yet(held.status) {
+        return refuse(tx, &deed, why).await;
+    }
+    match report(&mut tx, id, Event::Quarantining, &deed).await? {
+        Outcome::Applied { .. } | Outcome::Duplicate(_) => {}
+        Outcome::Refused(refusal) => {
+            let status = refusal.status.ok_or(Error::NotFound("claim"))?;
+            return refuse(tx, &deed, format!("the claim is {status}: {}", when_stuck(status)))
+                .await;
+        }
+    }
+    call_off(&mut tx, place.allocation, &deed).await?;
+    let shown = view::in_transaction(&mut tx, id).await?;
+    finish(tx, &deed, key, 200, shown).await
+}
+
+/// An operator has seen to the machine: what was set aside is anybody's. Refused while the node says that something of the
+/// allocation is still there; a node that is silent is told when it is heard of again.
+///
+/// # Errors
+/// [`Error::Conflict`] when it is not set aside, or something is left there.
+pub async fn clear(
+    ctx: &Ctx,
+    caller: &Caller,
+    id: ClaimId,
+    because: &Because,
+    key: Option<&Key>,
+) -> Result<Answer<Claim>, Error> {
+    caller.needs(Permission::FleetManage)?;
+    let reason = because_of(because)?;
+    let mut tx = match begin(ctx, key).await? {
+        Begun::Known(answer) => return Ok(answer),
+        Begun::Fresh(tx) => tx,
+    };
+    let place = place_of(ctx, &mut tx, id).await?;
+    let deed = Deed::new(caller, Action::ClaimClear, "claim", id)
+        .because(reason)
+        .with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
+    allocations::hold(&mut tx, place.allocation).await?;
+    let standing = view::in_transaction(&mut tx, id).await?.status.0;
+    if standing == claim::Status::Quarantined && !place.silent && !place.traces.is_empty() {
+        let why = format!(
+            "{} says that {} of allocation {} is still there: remove it on the machine, and clear the claim after \
+             the node's next heartbeat",
+            place.node,
+            place.traces.join(" and "),
+            place.allocation,
+        );
+        return refuse(tx, &deed, why).await;
+    }
+    match report(&mut tx, id, Event::Cleared, &deed).await? {
+        Outcome::Applied { .. } | Outcome::Duplicate(_) => {
+            let shown = view::in_transaction(&mut tx, id).await?;
+            finish(tx, &deed, key, 200, shown).await
+        }
+        Outcome::Refused(refusal) => {
+            let status = refusal.status.ok_or(Error::NotFound("claim"))?;
+            let why = format!("the claim is {status}: only one that was set aside is cleared");
+            refuse(tx, &deed, why).await
+        }
+    }
+}
+
+async fn place_of(ctx: &Ctx, tx: &mut Tx, id: ClaimId) -> Result<Place, Error> {
+    let place = claims::find_place(tx, id, heartbeat::silent_before(ctx)).await?;
+    place.ok_or(Error::NotFound("claim"))
+}
+
+async fn report(
+    tx: &mut Tx,
+    id: ClaimId,
+    event: Event,
+    deed: &Deed<'_>,
+) -> Result<Outcome<claim::Status>, Error> {
+    let reason = deed.reason.clone().unwrap_or_default();
+    let report = Report::new(event, new_event(tx), deed.caller.operator_actor())
+        .because(deed.caller.cause())
+        .with(REASON, Value::Text(reason.into()));
+    let outcome = apply::<Machine>(tx, id, &report).await?;
+    if outcome.is_retryable() { Err(store::Error::Conflict.into()) } else { Ok(outcome) }
+}
+
+/// What is still under way for an allocation of which something was set aside. While another of its claims is being
+/// cleaned, that clean-up goes on.
+async fn call_off(tx: &mut Tx, id: AllocationId, deed: &Deed<'_>) -> Result<(), Error> {
+    let claims = claims::lock_live(tx, id).await?;
+    if claims.iter().any(|claim| claim.status == claim::Status::Cleaning) {
+        return Ok(());
+    }
+    task::call_off_all(tx, id, &deed.caller.operator_actor(), "set_aside").await
+}
+
+/// Why nothing of an allocation in this status can be set aside.
+fn not_yet(status: allocation::Status) -> Option<String> {
+    use allocation::Status::{
+        Active, Failed, Provisioning, ReleaseFailed, Released, Releasing, Requested, RestartFailed,
+        Restarting,
+    };
+    match status {
+        Failed | Released => None,
+        ReleaseFailed => Some(format!(
+            "its allocation is {status}: abandon that, and everything it holds is set aside"
+        )),
+        Requested | Provisioning | Active | Restarting | RestartFailed => {
+            Some(format!("its allocation is {status}: release that first, by force if need be"))
+        }
+        Releasing => {
+            Some(format!("its allocation is {status}: wait until it is released, or given up"))
+        }
+    }
+}
+
+fn when_stuck(status: claim::Status) -> &'static str {
+    match status {
+        claim::Status::Cleaning => "wait until it is clean, or given up",
+        claim::Status::Freed => "it is free, and there is nothing to set aside",
+        claim::Status::Reserved
+        | claim::Status::Held
+        | claim::Status::Stuck
+        | claim::Status::Quarantined => "only one whose clean-up was given up is set aside",
+    }
+}
+
+fn because_of(because: &Because) -> Result<&str, Error> {
+    crate::audit_log::because(&because.reason)
+}

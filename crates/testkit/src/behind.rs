@@ -1,0 +1,80 @@
+//! What tests look at, or bring about, behind the doors: rows that no story shows.
+
+use control::node::admin;
+use control::node::enrol::{AgentIdentity, enrol};
+use domain::ids::{AllocationId, EventId, NodeId, UsageRecordId};
+use lifecycle::Source;
+use store::lifecycle::Birth;
+use store::usage_records;
+use uuid::Uuid;
+use wire::node::{Enrolment, JoinToken, PROTOCOL};
+
+use crate::house::signing_request;
+use crate::{House, actor, new_id};
+
+impl House {
+    /// What the audit log says of an action, oldest first: how it ended, and why it was done.
+    pub async fn entries(&self, action: &str) -> Vec<(String, Option<String>)> {
+        sqlx::query_as(
+            "SELECT outcome, reason FROM audit_entries WHERE action = $1 ORDER BY at, id",
+        )
+        .bind(action)
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("entries")
+    }
+
+    /// The tasks of an allocation, oldest first: which, how it stands, how often it was handed out.
+    pub async fn dispatches(&self, allocation: Uuid) -> Vec<(Uuid, String, i64)> {
+        sqlx::query_as(
+            "SELECT id, status, dispatch
+               FROM node_tasks
+              WHERE allocation_id = $1
+              ORDER BY created_at, id",
+        )
+        .bind(allocation)
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("tasks")
+    }
+
+    /// Opens a usage record for an allocation, as the meter will.
+    pub async fn charge(&self, allocation: Uuid) {
+        let mut tx = self.database.store.begin().await.expect("a transaction");
+        let (id, of) = (UsageRecordId(new_id()), AllocationId(allocation));
+        let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
+        assert!(usage_records::insert(&mut tx, id, of, &birth).await.expect("a record"));
+        tx.commit().await.expect("it is charged for");
+    }
+
+    /// Enrols a node anew, as after its disk was replaced: another agent speaks for it from now on.
+    pub async fn enrol_anew(&self, node: NodeId) -> AgentIdentity {
+        let (ctx, operator) = (&self.ctx, &self.operator);
+        let fresh = admin::reissue(ctx, operator, node.uuid(), None).await.expect("a token").body;
+        let token = JoinToken::parse(&fresh.join_token).expect("a token");
+        let enrolment = Enrolment {
+            protocol: PROTOCOL,
+            node_id: token.node_id,
+            secret: token.secret,
+            csr: signing_request(),
+        };
+        let certificate = enrol(ctx, &enrolment).await.expect("enrolled");
+        let agent_id: Uuid = sqlx::query_scalar(
+            "SELECT id FROM node_agents WHERE node_id = $1 AND revoked_at IS NULL",
+        )
+        .bind(node.uuid())
+        .fetch_one(&self.database.sql)
+        .await
+        .expect("an agent");
+        AgentIdentity { agent_id, node_id: node, not_after: certificate.not_after }
+    }
+
+    /// Makes the runs of a workflow as if they had never been started.
+    pub async fn forget_runs(&self, workflow: &str) {
+        sqlx::query("DELETE FROM workflow_runs WHERE workflow = $1")
+            .bind(workflow)
+            .execute(&self.database.sql)
+            .await
+            .expect("they are forgotten");
+    }
+}

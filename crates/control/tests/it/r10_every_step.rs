@@ -1,6 +1,8 @@
 //! R10: every step of every workflow dies at every statement, before it and after it, and is done again: it settles, nothing
 //! leaks, and it is known where it died.
 
+// tidy: statements behind the store's back, on purpose
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

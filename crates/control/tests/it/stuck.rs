@@ -1,5 +1,7 @@
 //! R27: whatever is frozen appears on the stuck list when its time is up, with why and what to do, and goes when it moves on.
 
+// tidy: statements behind the store's back, on purpose
+
 use std::time::Duration;
 
 use control::Error;
@@ -35,8 +37,8 @@ fn words(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Puts a row where nothing moves it, for so many seconds.
 async fn freeze(house: &House, waiting: &Waiting, id: &str, seconds: u32) {
-    // tidy: a forbidden write, on purpose
     let statement = format!(
+        // tidy: a forbidden write, on purpose
         "UPDATE {} SET status = '{}', status_at = clock_timestamp() - interval '{seconds} seconds' WHERE id = '{id}'",
         waiting.rows, waiting.status
     );

@@ -1,6 +1,6 @@
 //! Where SQL may stand and who may write a status.
 
-use xtask::tidy::writer::{ON_PURPOSE, single_writer, sql_clock, sql_place};
+use xtask::tidy::writer::{BEHIND, ON_PURPOSE, single_writer, sql_clock, sql_place};
 
 use super::lines_found;
 
@@ -45,6 +45,15 @@ fn a_test_may_excuse_a_write_on_its_line_or_the_line_above() {
     assert!(lines_found(single_writer, path, &above).is_empty());
     assert!(lines_found(single_writer, path, &beside).is_empty());
     assert_eq!(lines_found(single_writer, path, &far), [3]);
+}
+
+#[test]
+fn a_test_may_go_behind_the_stores_back_if_it_says_so_and_the_product_may_not() {
+    let text = format!("// {BEHIND}\nquery(\"SELECT a FROM t\");\n");
+    assert!(lines_found(sql_place, "crates/control/tests/it/a.rs", &text).is_empty());
+    assert_eq!(lines_found(sql_place, "crates/control/src/a.rs", &text), [2]);
+    let silent = "query(\"SELECT a FROM t\");\n";
+    assert_eq!(lines_found(sql_place, "crates/control/tests/it/a.rs", silent), [1]);
 }
 
 #[test]

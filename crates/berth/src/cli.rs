@@ -276,6 +276,24 @@ mod tests {
         });
     }
 
+    #[test]
+    fn every_command_that_the_stuck_list_advises_is_one() {
+        for advice in control::stuck::advice::TABLE {
+            let text = advice.command.replace("{id}", "0198c0de-0000-7000-8000-0000000000aa");
+            let text = text.replace("{name}", "rack1").replace("{node}", "rack1");
+            // What is quoted is one word.
+            let words = text.split('"').enumerate().flat_map(|(number, part)| {
+                let words: Vec<&str> = match number % 2 {
+                    0 => part.split_whitespace().collect(),
+                    _ => vec![part],
+                };
+                words
+            });
+            let parsed = command().try_get_matches_from(words);
+            assert!(parsed.is_ok(), "{}: {}", advice.command, parsed.expect_err("it failed"));
+        }
+    }
+
     /// Whether the words of the path come in this order, with flags in between at most.
     fn follows(words: &str, path: &str) -> bool {
         let mut given = words.split_whitespace();

@@ -1,7 +1,7 @@
 //! Bodies, heads and queries that nobody should send (R32): each is refused with a problem, none breaks anything, and
 //! nothing is changed.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use server::doors::{Door, routes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -67,7 +67,7 @@ fn bad_bodies(good: &Value) -> Vec<(&'static str, Vec<u8>, &'static [u16])> {
 #[tokio::test]
 async fn r32_no_bad_body_gets_anything_but_a_problem_or_changes_anything() {
     let api = Api::open().await;
-    let before = api.all().await;
+    let before = lasting(api.all().await);
     for (door, good) in doors_with_bodies() {
         for (what, bytes, statuses) in bad_bodies(&good) {
             let told = send(&api, &door, bytes, "application/json").await;
@@ -80,8 +80,30 @@ async fn r32_no_bad_body_gets_anything_but_a_problem_or_changes_anything() {
             assert!(problem.detail.len() < 2_000, "{name} is repeated: {problem:?}");
         }
     }
-    assert_eq!(api.all().await, before, "something was changed");
+    for (door, seen) in lasting(api.all().await) {
+        assert_eq!(before.get(&door), Some(&seen), "{door} tells of a change");
+    }
     api.close().await;
+}
+
+/// What must not change because somebody sends nonsense. That somebody knocked where they may not is noted, and the list of what
+/// is stuck says when it was made.
+fn lasting(seen: Value) -> Map<String, Value> {
+    let Value::Object(mut seen) = seen else { panic!("not by door: {seen}") };
+    seen.retain(|door, _| !door.ends_with("/admin/audit/verify"));
+    for (door, seen) in &mut seen {
+        if door.ends_with("/admin/stuck")
+            && let Some(list) = seen.as_object_mut()
+        {
+            list.remove("at");
+        }
+        if door.ends_with("/admin/audit")
+            && let Some(entries) = seen.get_mut("items").and_then(Value::as_array_mut)
+        {
+            entries.retain(|entry| entry["outcome"] == "done");
+        }
+    }
+    seen
 }
 
 #[tokio::test]

@@ -33,7 +33,6 @@ use crate::{Caller, Ctx, Error};
 pub const WORKFLOW: &str = "release";
 /// How long a proof is still waited for after giving up.
 const LATE_PROOF_SECONDS: u64 = 3_600;
-const REASON_CHARS_MAX: usize = 256;
 /// What is told when no worker could take a release.
 const NO_WORKER: &str = "no_worker";
 
@@ -72,14 +71,7 @@ pub async fn force(
     key: Option<&Key>,
 ) -> Result<Answer<Allocation>, Error> {
     caller.needs(Permission::AllocationForceRelease)?;
-    let reason = because.reason.trim();
-    let fits = !reason.is_empty() && reason.chars().count() <= REASON_CHARS_MAX;
-    if !fits || reason.chars().any(char::is_control) {
-        return Err(Error::invalid(
-            "/reason",
-            format!("1 to {REASON_CHARS_MAX} characters, none of them control characters"),
-        ));
-    }
+    let reason = crate::audit_log::because(&because.reason)?;
     let viewer = Viewer::of(caller, None);
     let deed = Deed::new(caller, Action::AllocationForceRelease, "allocation", id).because(reason);
     let asked = Asked { actor: caller.operator_actor(), reason: Some("force_released"), deed };

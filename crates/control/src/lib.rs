@@ -23,6 +23,7 @@ pub mod node;
 pub mod operations;
 pub mod page;
 pub mod policies;
+mod run_state;
 pub mod stuck;
 
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use crate::audit_log::{self, Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish, refuse};
 use crate::ids::new_event;
 use crate::node::task;
-use crate::{Caller, Ctx, Error};
+use crate::{Caller, Ctx, Error, run_state};
 
 /// What the workflow is called.
 pub const WORKFLOW: &str = "clean";
@@ -112,12 +112,8 @@ struct State {
 }
 
 fn run(id: String, allocation: AllocationId, operation: OperationId) -> Result<NewRun, Error> {
-    let state = write(&State { operation: operation.uuid(), cleanup: None })?;
+    let state = run_state::write(&State { operation: operation.uuid(), cleanup: None })?;
     Ok(NewRun { id, workflow: WORKFLOW, entity_id: allocation.uuid(), state })
-}
-
-fn write(state: &State) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(state).map_err(|error| Error::Broken(error.to_string()))
 }
 
 /// One step of the workflow: one short transaction.
@@ -125,9 +121,7 @@ fn write(state: &State) -> Result<serde_json::Value, Error> {
 /// # Errors
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
-    let state: State = serde_json::from_value(run.state.clone()).map_err(|error| {
-        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
-    })?;
+    let state: State = run_state::read(run)?;
     let operation = OperationId(state.operation);
     let allocation = AllocationId(run.entity_id);
     let cleaning = Cleaning { run: run.id.clone(), allocation, operation };
@@ -156,7 +150,7 @@ fn state_of(operation: OperationId, cleanup: cleanup::State) -> State {
 }
 
 fn wait(state: &State, until: Timestamp) -> Result<Next, Error> {
-    Ok(Next::Wait { state: write(state)?, until, waits_for: "the node to clean up" })
+    Ok(Next::Wait { state: run_state::write(state)?, until, waits_for: "the node to clean up" })
 }
 
 /// What an earlier clean-up had under way is called off, and the node is told to clean up.

@@ -232,16 +232,13 @@ impl Cleaning {
 }
 
 pub(super) fn proof_of(task: &Task) -> Result<Option<CleanupProof>, Error> {
-    let Some(result) = task.result.clone() else {
-        return Ok(None);
-    };
-    let outcome: TaskOutcome = serde_json::from_value(result).map_err(|error| {
-        Error::Broken(format!("the result of {} can't be read: {error}", task.id))
-    })?;
-    match outcome {
-        TaskOutcome::Cleaned { proof } => Ok(Some(proof)),
-        TaskOutcome::Provisioned { .. }
-        | TaskOutcome::Restarted { .. }
-        | TaskOutcome::Failed { .. } => Ok(None),
+    match task::outcome_of(task)? {
+        Some(TaskOutcome::Cleaned { proof }) => Ok(Some(proof)),
+        Some(
+            TaskOutcome::Provisioned { .. }
+            | TaskOutcome::Restarted { .. }
+            | TaskOutcome::Failed { .. },
+        )
+        | None => Ok(None),
     }
 }

@@ -22,7 +22,7 @@ use wire::node::{FailureReason, Provision, SlotRef, TaskOutcome, Work};
 use super::cleanup;
 use crate::ids::derived;
 use crate::node::task::{self, AGENT_REVOKED, Order};
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, run_state};
 
 /// What the workflow is called.
 pub const WORKFLOW: &str = "provision";
@@ -66,7 +66,7 @@ enum At {
 /// # Errors
 /// Never for this type; serde's signature.
 pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
-    write(&State {
+    run_state::write(&State {
         operation: operation.uuid(),
         deadline: Timestamp::UNIX_EPOCH,
         attempt: 1,
@@ -74,18 +74,12 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
     })
 }
 
-fn write(state: &State) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(state).map_err(|error| Error::Broken(error.to_string()))
-}
-
 /// One step of the workflow: one short transaction.
 ///
 /// # Errors
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
-    let state: State = serde_json::from_value(run.state.clone()).map_err(|error| {
-        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
-    })?;
+    let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
     let next = match (&story.state.at, happened) {
@@ -132,7 +126,7 @@ impl Story<'_> {
     }
 
     fn wait(&self, until: Timestamp, waits_for: &'static str) -> Result<Next, Error> {
-        Ok(Next::Wait { state: write(&self.state)?, until, waits_for })
+        Ok(Next::Wait { state: run_state::write(&self.state)?, until, waits_for })
     }
 
     fn wait_on(&self) -> Result<Next, Error> {
@@ -371,18 +365,15 @@ pub(super) fn slot_refs(claims: &[Live]) -> Vec<SlotRef> {
 }
 
 fn access_of(task: &Task) -> Result<Option<serde_json::Value>, Error> {
-    let Some(result) = task.result.clone() else {
-        return Ok(None);
-    };
-    let outcome: TaskOutcome = serde_json::from_value(result).map_err(|error| {
-        Error::Broken(format!("the result of {} can't be read: {error}", task.id))
-    })?;
-    match outcome {
-        TaskOutcome::Provisioned { access } => Ok(Some(
+    match task::outcome_of(task)? {
+        Some(TaskOutcome::Provisioned { access }) => Ok(Some(
             serde_json::to_value(access).map_err(|error| Error::Broken(error.to_string()))?,
         )),
-        TaskOutcome::Restarted { .. }
-        | TaskOutcome::Cleaned { .. }
-        | TaskOutcome::Failed { .. } => Ok(None),
+        Some(
+            TaskOutcome::Restarted { .. }
+            | TaskOutcome::Cleaned { .. }
+            | TaskOutcome::Failed { .. },
+        )
+        | None => Ok(None),
     }
 }

@@ -27,7 +27,7 @@ use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::{derived, new_event};
 use crate::node::task;
-use crate::{Caller, Ctx, Error};
+use crate::{Caller, Ctx, Error, run_state};
 
 /// What the workflow is called.
 pub const WORKFLOW: &str = "release";
@@ -146,11 +146,7 @@ enum At {
 /// # Errors
 /// Never for this type; serde's signature.
 pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
-    write(&State { operation: operation.uuid(), at: At::Start })
-}
-
-fn write(state: &State) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(state).map_err(|error| Error::Broken(error.to_string()))
+    run_state::write(&State { operation: operation.uuid(), at: At::Start })
 }
 
 /// One step of the workflow: one short transaction.
@@ -158,9 +154,7 @@ fn write(state: &State) -> Result<serde_json::Value, Error> {
 /// # Errors
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
-    let state: State = serde_json::from_value(run.state.clone()).map_err(|error| {
-        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
-    })?;
+    let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
     let next = match story.state.at.clone() {
@@ -196,7 +190,11 @@ impl Story<'_> {
 
     fn wait(mut self, at: At, until: Timestamp) -> Result<Next, Error> {
         self.state.at = at;
-        Ok(Next::Wait { state: write(&self.state)?, until, waits_for: "the node to clean up" })
+        Ok(Next::Wait {
+            state: run_state::write(&self.state)?,
+            until,
+            waits_for: "the node to clean up",
+        })
     }
 
     /// What was under way is called off, and the node is told to clean up after it.

@@ -26,7 +26,7 @@ use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::{derived, new_event};
 use crate::node::task::{self, AGENT_REVOKED, Order};
-use crate::{Caller, Ctx, Error};
+use crate::{Caller, Ctx, Error, run_state};
 
 /// What the workflow is called.
 pub const WORKFLOW: &str = "restart";
@@ -138,11 +138,11 @@ struct State {
 /// # Errors
 /// Never for this type; serde's signature.
 pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
-    write(&State { operation: operation.uuid(), deadline: Timestamp::UNIX_EPOCH, task: None })
-}
-
-fn write(state: &State) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(state).map_err(|error| Error::Broken(error.to_string()))
+    run_state::write(&State {
+        operation: operation.uuid(),
+        deadline: Timestamp::UNIX_EPOCH,
+        task: None,
+    })
 }
 
 /// One step of the workflow: one short transaction.
@@ -150,9 +150,7 @@ fn write(state: &State) -> Result<serde_json::Value, Error> {
 /// # Errors
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
-    let state: State = serde_json::from_value(run.state.clone()).map_err(|error| {
-        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
-    })?;
+    let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
     // A release that overtook it has called off its task, and cleans up.
@@ -200,7 +198,7 @@ impl Story<'_> {
     }
 
     fn wait(&self) -> Result<Next, Error> {
-        let (state, until) = (write(&self.state)?, self.state.deadline);
+        let (state, until) = (run_state::write(&self.state)?, self.state.deadline);
         Ok(Next::Wait { state, until, waits_for: "the machine to come back" })
     }
 
@@ -324,19 +322,16 @@ const fn stage_of(reason: FailureReason) -> Failed {
 /// Whether a result names another boot than before: than the agent says there was, and for a whole machine also than the node
 /// was in, by its own signs of life, when the restart was ordered. Signs of life that come after the result prove nothing more.
 fn proves_a_new_boot(task: &Task) -> Result<bool, Error> {
-    let Some(result) = task.result.clone() else {
-        return Ok(false);
-    };
-    let outcome: TaskOutcome = serde_json::from_value(result).map_err(|error| {
-        Error::Broken(format!("the result of {} can't be read: {error}", task.id))
-    })?;
-    match outcome {
-        TaskOutcome::Restarted { boot_id_before, boot_id } => {
+    match task::outcome_of(task)? {
+        Some(TaskOutcome::Restarted { boot_id_before, boot_id }) => {
             Ok(boot_id != boot_id_before && Some(boot_id) != task.boot_id)
         }
-        TaskOutcome::Provisioned { .. }
-        | TaskOutcome::Cleaned { .. }
-        | TaskOutcome::Failed { .. } => Ok(false),
+        Some(
+            TaskOutcome::Provisioned { .. }
+            | TaskOutcome::Cleaned { .. }
+            | TaskOutcome::Failed { .. },
+        )
+        | None => Ok(false),
     }
 }
 

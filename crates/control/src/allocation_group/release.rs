@@ -20,7 +20,7 @@ use crate::allocation::view::Viewer;
 use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::derived;
-use crate::{Caller, Ctx, Error};
+use crate::{Caller, Ctx, Error, run_state};
 
 /// What the workflow is called.
 pub const WORKFLOW: &str = "group_release";
@@ -74,12 +74,11 @@ struct State {
 }
 
 fn run_of(id: AllocationGroupId, release: Uuid, again: &str) -> Result<NewRun, Error> {
-    let state = serde_json::to_value(State { release });
     Ok(NewRun {
         id: format!("group-release-{release}{again}"),
         workflow: WORKFLOW,
         entity_id: id.uuid(),
-        state: state.map_err(|error| Error::Broken(error.to_string()))?,
+        state: run_state::write(&State { release })?,
     })
 }
 
@@ -89,9 +88,7 @@ fn run_of(id: AllocationGroupId, release: Uuid, again: &str) -> Result<NewRun, E
 /// # Errors
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, _happened: &Happened) -> Result<Next, Error> {
-    let State { release } = serde_json::from_value(run.state.clone()).map_err(|error| {
-        Error::Broken(format!("the state of {} can't be read: {error}", run.id))
-    })?;
+    let State { release } = run_state::read(run)?;
     let id = AllocationGroupId(run.entity_id);
     let mut tx = ctx.store.begin().await?;
     let pending = allocation_groups::pending_release(&mut tx, id).await?;

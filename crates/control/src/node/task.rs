@@ -30,6 +30,15 @@ const PHASES_MAX: usize = 256;
 /// What is told of a task whose node has no agent any more.
 pub const AGENT_REVOKED: &str = "agent_revoked";
 
+/// How a task went in its node's words; nothing, while there are none.
+///
+/// # Errors
+/// [`Error::Broken`] when this binary is too old to read them.
+pub fn outcome_of(task: &Task) -> Result<Option<TaskOutcome>, Error> {
+    let read = task.result.clone().map(serde_json::from_value).transpose();
+    read.map_err(|error| Error::Broken(format!("the result of {} can't be read: {error}", task.id)))
+}
+
 /// Work for a node, about an operation of an allocation.
 #[derive(Clone, Debug)]
 pub struct Order<'a> {

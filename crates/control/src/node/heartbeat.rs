@@ -196,14 +196,35 @@ fn answer(
 /// Writes heartbeats of different nodes, and says how the nodes stand then, and which allocations of those named are over.
 async fn write(ctx: &Ctx, beats: &[&Beat], named: &[Uuid]) -> Result<Standings, Error> {
     let owned: Vec<Beat> = beats.iter().map(|beat| (*beat).clone()).collect();
+    let (mut heard, over) = hear(ctx, &owned, named).await?;
+    // What somebody else holds is waited for one at a time, holding nothing.
+    let found: HashSet<NodeId> = heard.iter().map(|heard| heard.node).collect();
+    for held in owned.iter().filter(|beat| owned.len() > 1 && !found.contains(&beat.node)) {
+        heard.extend(hear(ctx, std::slice::from_ref(held), &[]).await?.0);
+    }
+    metrics::counter!("berth_heartbeats_total").increment(beats.len() as u64);
+    metrics::counter!("berth_heartbeat_commits_total").increment(1);
+    let mut nodes: HashMap<NodeId, node::Status> =
+        heard.iter().map(|heard| (heard.node, heard.status)).collect();
+    compare(&heard, &owned);
+    regain(ctx, &owned, &mut nodes).await?;
+    Ok(Standings { nodes, over })
+}
+
+/// One statement and one commit for all of them.
+async fn hear(
+    ctx: &Ctx,
+    beats: &[Beat],
+    named: &[Uuid],
+) -> Result<(Vec<Heard>, HashSet<Uuid>), Error> {
     let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
     let lease_until = ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX);
     let mut tx = ctx.store.begin().await?;
-    let heard = nodes::hear(&mut tx, &owned, lease_until).await?;
+    let heard = nodes::hear(&mut tx, beats, lease_until).await?;
     let changed: Vec<&Beat> = heard
         .iter()
         .filter(|heard| heard.images_changed)
-        .filter_map(|heard| owned.iter().find(|beat| beat.node == heard.node))
+        .filter_map(|heard| beats.iter().find(|beat| beat.node == heard.node))
         .collect();
     if !changed.is_empty() {
         let of: Vec<NodeId> = changed.iter().map(|beat| beat.node).collect();
@@ -216,13 +237,7 @@ async fn write(ctx: &Ctx, beats: &[&Beat], named: &[Uuid]) -> Result<Standings, 
         allocations::over(&mut tx, named).await?.into_iter().collect()
     };
     tx.commit().await?;
-    metrics::counter!("berth_heartbeats_total").increment(beats.len() as u64);
-    metrics::counter!("berth_heartbeat_commits_total").increment(1);
-    let mut nodes: HashMap<NodeId, node::Status> =
-        heard.iter().map(|heard| (heard.node, heard.status)).collect();
-    compare(&heard, &owned);
-    regain(ctx, &owned, &mut nodes).await?;
-    Ok(Standings { nodes, over })
+    Ok((heard, over))
 }
 
 fn images_of(beat: &Beat) -> impl Iterator<Item = (NodeId, &str)> {

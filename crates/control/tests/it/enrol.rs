@@ -13,6 +13,7 @@ use domain::machines::node::Status;
 use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, SharedString, Unit};
 use rcgen::{CertificateParams, KeyPair};
 use store::Ring;
+use store::placement;
 use testkit::{Database, House, new_id};
 use tokio::sync::Barrier;
 use uuid::Uuid;
@@ -361,6 +362,36 @@ async fn heartbeats_that_come_together_share_their_commits() {
     assert!((1..=10).contains(&commits), "{commits} commits for {NODES} heartbeats");
     let page = admin::list(&house.ctx, &house.operator, Some(200), None).await.expect("a page");
     assert!(page.items.iter().all(|node| node.agent_version.as_deref() == Some("1.2.3")));
+    house.close().await;
+}
+
+/// Who places a group holds a node and waits for another, in an order of its own.
+#[tokio::test]
+async fn heartbeats_that_come_together_hold_no_node_while_they_wait_for_another() {
+    let house = House::open().await;
+    let not_after = house.ctx.after_seconds(3_600);
+    let mut nodes = [house.database.ready_node(2).await.0, house.database.ready_node(2).await.0];
+    nodes.sort_unstable();
+    let agent = |node_id| AgentIdentity { agent_id: new_id(), node_id, not_after };
+    let (one, two) = (agent(nodes[0]), agent(nodes[1]));
+    let (collector, flusher) = heartbeat::collector(&house.ctx);
+    let mut group = house.ctx.store.begin().await.expect("a transaction");
+    placement::lock_candidates(&mut group, &[nodes[1]], &[]).await.expect("it holds the second");
+    let placing = async {
+        while house.waiting_for_locks().await == 0 {}
+        let first = placement::lock_candidates(&mut group, &[nodes[0]], &[]).await;
+        assert_eq!(first.expect("nobody who waits for it holds anything").len(), 1);
+        group.rollback().await.expect("it is over");
+    };
+    let said = alive(2);
+    let all =
+        futures::future::join3(collector.beat(&one, &said), collector.beat(&two, &said), placing);
+    let (one, two, ()) = tokio::select! {
+        all = all => all,
+        () = flusher.run() => panic!("there is somebody left who could hand one in"),
+    };
+    let statuses = [one, two].map(|answer| answer.expect("heard").status);
+    assert_eq!(statuses, ["ready", "ready"]);
     house.close().await;
 }
 

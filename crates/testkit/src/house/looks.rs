@@ -193,6 +193,18 @@ impl House {
             .expect("a moment")
     }
 
+    /// How many connections wait for what another one has locked.
+    pub async fn waiting_for_locks(&self) -> i64 {
+        sqlx::query_scalar(
+            "SELECT count(*)
+               FROM pg_stat_activity
+              WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        )
+        .fetch_one(&self.database.sql)
+        .await
+        .expect("a look at all connections")
+    }
+
     /// For how long each transaction of the product that is open now has been open, in seconds.
     pub async fn open_transactions(&self) -> Vec<f64> {
         sqlx::query_scalar(

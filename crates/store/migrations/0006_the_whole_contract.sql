@@ -140,6 +140,10 @@ UPDATE node_tasks
   FROM allocations
  WHERE allocations.id = node_tasks.allocation_id;
 
+-- The oldest first, not in the order of identities that are derived from names.
+DROP INDEX node_tasks_queued;
+CREATE INDEX node_tasks_queued ON node_tasks (node_id, created_at, id) WHERE status = 'queued';
+
 CREATE INDEX node_tasks_learnt ON node_tasks (kind, sku, image, ended_at)
     WHERE status = 'succeeded' AND cleanup_complete IS NOT FALSE;
 CREATE INDEX allocations_learnt ON allocations (sku, image, active_at) WHERE active_at IS NOT NULL;

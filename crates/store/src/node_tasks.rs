@@ -112,9 +112,11 @@ pub struct Task {
     pub result: Option<Value>,
     /// The boot that the node was in when it was queued, if the node had told.
     pub boot_id: Option<Uuid>,
+    /// After this nobody need do it any more.
+    pub deadline: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id";
+const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id, deadline_at";
 
 fn task(row: &PgRow) -> Result<Task, Error> {
     let id: Uuid = row.try_get(0)?;
@@ -139,6 +141,7 @@ fn task(row: &PgRow) -> Result<Task, Error> {
         cleanup_complete: row.try_get(11)?,
         result: row.try_get(12)?,
         boot_id: row.try_get(13)?,
+        deadline: row.try_get::<Option<jiff_sqlx::Timestamp>, _>(14)?.map(|at| at.to_jiff()),
     })
 }
 
@@ -155,17 +158,23 @@ pub async fn find(tx: &mut Tx, id: NodeTaskId) -> Result<Option<Task>, Error> {
     row.as_ref().map(task).transpose()
 }
 
-/// The oldest task that waits for a node's agent, locked. One that somebody else is handing out is passed by.
+/// The task that has waited longest for a node's agent, locked. One that somebody else is handing out is passed by, and so is
+/// one that nobody need do any more at `now`: the sweep ends it.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn lock_queued(tx: &mut Tx, node: NodeId) -> Result<Option<Task>, Error> {
+pub async fn lock_queued(tx: &mut Tx, node: NodeId, now: Timestamp) -> Result<Option<Task>, Error> {
     let query = concat_columns(
         "SELECT ",
-        " FROM node_tasks WHERE node_id = $1 AND status = 'queued' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
+        " FROM node_tasks
+          WHERE node_id = $1 AND status = 'queued' AND (deadline_at IS NULL OR deadline_at > $2)
+          ORDER BY created_at, id
+          LIMIT 1
+            FOR UPDATE SKIP LOCKED",
     );
     let row = sqlx::query(sqlx::AssertSqlSafe(query))
         .bind(node.uuid())
+        .bind(now.to_sqlx())
         .fetch_optional(tx.connection())
         .await?;
     row.as_ref().map(task).transpose()

@@ -79,13 +79,14 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
     Ok(id)
 }
 
-/// Hands the oldest waiting task to its node's agent, signed for this dispatch.
+/// Hands the task that has waited longest to its node's agent, signed for this dispatch.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask>, Error> {
     let mut tx = ctx.store.begin().await?;
-    let Some(task) = node_tasks::lock_queued(&mut tx, agent.node_id).await? else {
+    let now = ctx.clock.now();
+    let Some(task) = node_tasks::lock_queued(&mut tx, agent.node_id, now).await? else {
         tx.rollback().await?;
         return Ok(None);
     };
@@ -97,7 +98,6 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
         tx.commit().await?;
         return Ok(None);
     }
-    let now = ctx.clock.now();
     let dispatch = task.dispatch + 1;
     let envelope = envelope(ctx, &task, dispatch, now);
     let envelope =
@@ -111,6 +111,7 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
 }
 
 fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
+    let lasts = ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds);
     Envelope {
         v: PROTOCOL,
         key_id: ctx.keys.verifying(Purpose::Task).id(),
@@ -124,7 +125,8 @@ fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
         params: task.params.clone(),
         issued_at: now,
         not_before: now,
-        expires_at: ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds),
+        // What an agent may still begin is what somebody still waits for.
+        expires_at: task.deadline.map_or(lasts, |deadline| deadline.min(lasts)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use control::Error;
 use control::allocation::clean;
-use control::node::task;
+use control::node::{heartbeat, task};
 use domain::ids::{AllocationId, NodeTaskId};
 use domain::machines::allocation::Status;
 use testkit::{Act, CLEAN, House, envelope_of};
@@ -51,6 +51,65 @@ async fn silent_while_the_work_is_queued_and_back_in_time_it_is_done() {
     house.settle().await;
     assert_eq!(house.status(id).await, Status::Active);
     house.close().await;
+}
+
+/// The node falls silent before any worker has seen the request.
+#[tokio::test]
+async fn silent_while_it_is_only_requested_it_waits_and_is_done_when_the_node_is_back() {
+    for back in [true, false] {
+        let house = house().await;
+        house.first_node().will(&[Act::StayAway]);
+        let id = house.create("h100.slice", 1).await.expect("it fits").id;
+        house.ctx.clock.advance(Duration::from_secs(61));
+        heartbeat::sweep_offline(&house.ctx).await.expect("it looks");
+        assert_eq!(house.status(id).await, Status::Requested);
+        house.settle().await;
+        let shown = house.show(id).await;
+        assert_eq!(shown.status.0, Status::Provisioning);
+        assert!(shown.status_text.contains("has not been heard of"), "{}", shown.status_text);
+        if back {
+            house.first_node().forget_script();
+            house.beat_all().await;
+            house.settle().await;
+            assert_eq!(house.status(id).await, Status::Active);
+        } else {
+            house.pass(PROVISION_DEADLINE).await;
+            let shown = house.show(id).await;
+            assert_eq!(shown.status.0, Status::Failed);
+            assert_eq!(shown.status_reason.as_deref(), Some("node_lost"));
+            assert_eq!(house.claims(id).await, ["freed"], "no node was ever told");
+        }
+        house.close().await;
+    }
+}
+
+#[tokio::test]
+async fn silent_during_a_restart_it_is_back_in_time_or_the_restart_has_failed_and_it_stays_the_tenants()
+ {
+    for back in [true, false] {
+        let house = house().await;
+        let id = house.active("h100.slice", 1).await.id;
+        house.first_node().will(&[Act::FallSilent, Act::StayAway]);
+        house.restart(id).await.expect("asked");
+        house.settle().await;
+        house.pass(Duration::from_secs(61)).await;
+        let shown = house.show(id).await;
+        assert_eq!(shown.status.0, Status::Restarting);
+        assert!(shown.status_text.contains("has not been heard of"), "{}", shown.status_text);
+        if back {
+            house.first_node().forget_script();
+            house.beat_all().await;
+            house.settle().await;
+            assert_eq!(house.status(id).await, Status::Active);
+        } else {
+            house.pass(Duration::from_secs(900)).await;
+            let shown = house.show(id).await;
+            assert_eq!(shown.status.0, Status::RestartFailed);
+            assert_eq!(shown.status_reason.as_deref(), Some("node_did_not_return"));
+        }
+        assert_eq!(house.claims(id).await, ["held"]);
+        house.close().await;
+    }
 }
 
 /// Nothing was ever handed out, so there is nothing to clean.

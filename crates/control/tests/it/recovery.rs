@@ -356,8 +356,8 @@ async fn claims_that_wait_are_listed_page_by_page_with_what_to_do() {
 #[tokio::test]
 async fn r23_a_wipe_that_fails_k_times_ends_in_released_and_the_slot_is_offered_to_nobody_until_then()
  {
+    let house = house().await;
     for failures in 0..=10 {
-        let house = house().await;
         let id = house.active("h100.slice", 4).await.id;
         house.first_node().will(&vec![Act::LeaveResidue; failures]);
         house.release(id).await.expect("asked");
@@ -385,10 +385,10 @@ async fn r23_a_wipe_that_fails_k_times_ends_in_released_and_the_slot_is_offered_
         assert_eq!(retries, failures / 5, "after {failures} failures");
         assert_eq!(shown.release_requested_at, stopped, "billing stopped once");
         assert_eq!(house.claims(id).await, ["freed"; 4]);
+        // It is free now: the next one gets it.
         pass(&house, 1).await;
-        house.create("h100.slice", 4).await.expect("it is free now");
-        house.close().await;
     }
+    house.close().await;
 }
 
 /// R23: the tenant and an operator retry at the same moment.
@@ -442,5 +442,30 @@ async fn r23_a_node_that_is_dead_for_good_is_left_by_force_and_then_abandoned() 
     assert_eq!(house.show(id).await.release_requested_at, stopped, "billing stopped once");
     let forced = house.entries("allocation.force_release").await;
     assert_eq!(forced, [("done".to_owned(), Some("the machine burnt down".to_owned()))]);
+    house.close().await;
+}
+
+/// What another system did: it gave a GPU back for an allocation that had failed long before, when somebody else had it.
+#[tokio::test]
+async fn a_release_of_what_never_got_its_slots_gives_nothing_of_anybody_back() {
+    let house = house().await;
+    house.first_node().will(&[Act::Fail(FailureReason::VfioUnavailable)]);
+    let failed = house.create("h100.slice", 4).await.expect("it fits").id;
+    house.settle().await;
+    assert_eq!(house.status(failed).await, Status::Failed);
+    assert_eq!(house.claims(failed).await, ["freed"; 4]);
+    let cancelled = house.create("h100.slice", 4).await.expect("it fits").id;
+    house.release(cancelled).await.expect("before anybody has begun");
+    house.settle().await;
+    let next = house.active("h100.slice", 4).await.id;
+    let refused = house.release(failed).await;
+    let Err(Error::Conflict(words)) = refused else { panic!("{refused:?}") };
+    assert!(words.contains("failed"), "{words}");
+    house.release(cancelled).await.expect("it is so already");
+    house.settle().await;
+    assert_eq!(house.claims(next).await, ["held"; 4]);
+    assert_eq!(house.status(next).await, Status::Active);
+    let since = house.dispatches(cancelled).await;
+    assert!(since.is_empty(), "no node was ever told of it: {since:?}");
     house.close().await;
 }

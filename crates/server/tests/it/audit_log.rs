@@ -10,6 +10,7 @@ use control::account::{install, ssh_keys, tokens};
 use control::audit_log::chain;
 use control::claim::{aside, view as claims};
 use control::node::drain;
+use control::policies::turn;
 use domain::ids::{ClaimId, NodeId};
 use domain::policy::{Bearer, Scope};
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use testkit::{Act, new_id};
 use uuid::Uuid;
 use wire::http::account::{NewSshKey, NewToken};
 use wire::http::admin::Because;
+use wire::http::policies::NewPolicy;
 use wire::node::FailureReason;
 
 use crate::api::{Api, Told, document, example, told};
@@ -35,76 +37,101 @@ struct Mutation {
     body: Option<Value>,
 }
 
+impl Mutation {
+    fn at(&mut self, id: impl ToString) {
+        self.put("{id}", id);
+    }
+
+    fn put(&mut self, what: &str, id: impl ToString) {
+        self.path = self.path.replace(what, &id.to_string());
+    }
+}
+
 /// What there has to be before somebody can go through a door, and how they do.
 async fn mutation(api: &mut Api, document: &Value, door: &Door) -> Mutation {
     let name = format!("{} {}", door.method, door.path.trim_start_matches("/api/v1"));
     let operators = door.permission.bearer() == Bearer::Operator;
     let token = if operators { api.operator.clone() } else { api.tenant.clone() };
-    let (mut path, mut body) = (door.path.clone(), example(document, door));
-    let mut place = |id: String| path = path.replace("{id}", &id);
-    match name.as_str() {
-        "POST /login" => body = Some(json!({"email": "login@example.test", "password": PASSWORD})),
+    let mutation = Mutation { token, path: door.path.clone(), body: example(document, door) };
+    match operators {
+        true => of_operator(api, &name, mutation).await,
+        false => of_tenant(api, &name, mutation).await,
+    }
+}
+
+async fn of_tenant(api: &Api, name: &str, mut mutation: Mutation) -> Mutation {
+    match name {
+        "POST /login" => {
+            mutation.body = Some(json!({"email": "login@example.test", "password": PASSWORD}));
+        }
         "POST /projects" | "POST /tokens" => {}
-        "POST /ssh-keys" => body = Some(json!({"name": "a", "public_key": SSH_KEY})),
-        "DELETE /ssh-keys/{id}" => place(ssh_key(api).await),
-        "DELETE /tokens/{id}" => place(token_of(api).await),
+        "POST /ssh-keys" => mutation.body = Some(json!({"name": "a", "public_key": SSH_KEY})),
+        "DELETE /ssh-keys/{id}" => mutation.at(ssh_key(api).await),
+        "DELETE /tokens/{id}" => mutation.at(token_of(api).await),
         "PUT /projects/{id}/members" => {
-            body = Some(json!({"email": "stranger@example.test", "role": "viewer"}));
-            place(api.house.project.to_string());
+            mutation.body = Some(json!({"email": "stranger@example.test", "role": "viewer"}));
+            mutation.at(api.house.project);
         }
         "DELETE /projects/{id}/members/{user_id}" => {
-            place(api.house.project.to_string());
-            let stranger = user(api).await;
-            path = path.replace("{user_id}", &stranger);
+            mutation.at(api.house.project);
+            mutation.put("{user_id}", user(api).await);
         }
-        "POST /allocations" => body = Some(api.wish(1)),
-        "POST /allocations/{id}/restart"
-        | "POST /allocations/{id}/release"
-        | "POST /admin/allocations/{id}/force-release" => {
-            place(api.house.active("h100.slice", 1).await.id.to_string());
+        "POST /allocations" => mutation.body = Some(api.wish(1)),
+        "POST /allocations/{id}/restart" | "POST /allocations/{id}/release" => {
+            mutation.at(api.house.active("h100.slice", 1).await.id);
         }
-        "POST /allocation-groups" => body = Some(group_wish(api)),
+        "POST /allocation-groups" => mutation.body = Some(group_wish(api)),
         "POST /allocation-groups/{id}/release" => {
-            place(made(api, "/api/v1/allocation-groups", &group_wish(api)).await);
+            mutation.at(made(api, "/api/v1/allocation-groups", &group_wish(api)).await);
             api.house.settle().await;
         }
-        "POST /app-instances" => body = Some(app_wish(api).await),
+        "POST /app-instances" => mutation.body = Some(app_wish(api).await),
         "PUT /app-instances/{id}/members" | "POST /app-instances/{id}/end" => {
             let wish = app_wish(api).await;
-            place(made(api, "/api/v1/app-instances", &wish).await);
-            if let Some(body) = body.as_mut() {
+            mutation.at(made(api, "/api/v1/app-instances", &wish).await);
+            if let Some(body) = mutation.body.as_mut() {
                 body["members"][0]["allocation_id"] = wish["allocation_id"].clone();
             }
         }
+        other => panic!("nobody has said how to go through {other}: add it here"),
+    }
+    mutation
+}
+
+async fn of_operator(api: &mut Api, name: &str, mut mutation: Mutation) -> Mutation {
+    match name {
+        "POST /admin/allocations/{id}/force-release" => {
+            mutation.at(api.house.active("h100.slice", 1).await.id);
+        }
         "POST /admin/nodes" => {
-            body =
-                Some(json!({"name": "new", "region": "eu-1", "sku": "h100.slice", "slots": [0]}));
+            let new = json!({"name": "new", "region": "eu-1", "sku": "h100.slice", "slots": [0]});
+            mutation.body = Some(new);
         }
         "POST /admin/nodes/{id}/join-token"
         | "POST /admin/nodes/{id}/revoke"
-        | "POST /admin/nodes/{id}/retire" => place(node(api).await),
-        "POST /admin/nodes/{id}/drain" => place(ready_node(api).await.uuid().to_string()),
-        "POST /admin/nodes/{id}/resume" => place(empty_node(api).await),
+        | "POST /admin/nodes/{id}/retire" => mutation.at(node(api).await),
+        "POST /admin/nodes/{id}/drain" => mutation.at(ready_node(api).await),
+        "POST /admin/nodes/{id}/resume" => mutation.at(empty_node(api).await),
         "POST /admin/findings/look" => {}
-        "POST /admin/allocations/{id}/abandon" => place(given_up(api).await.to_string()),
-        "POST /admin/allocations/{id}/clean" => place(failed_and_stuck(api).await.to_string()),
-        "POST /admin/claims/{id}/quarantine" => place(stuck_claim(api).await.uuid().to_string()),
+        "POST /admin/allocations/{id}/abandon" => mutation.at(given_up(api).await),
+        "POST /admin/allocations/{id}/clean" => mutation.at(failed_and_stuck(api).await),
+        "POST /admin/claims/{id}/quarantine" => mutation.at(stuck_claim(api).await),
         "POST /admin/claims/{id}/clear" => {
             let claim = stuck_claim(api).await;
             let (ctx, operator) = (&api.house.ctx, &api.house.operator);
             aside::quarantine(ctx, operator, claim, &because(), None).await.expect("set aside");
-            place(claim.uuid().to_string());
+            mutation.at(claim);
         }
         "POST /admin/dead-letters/{consumer}/{event_id}/redrive" => {
-            let id = dead_letter(api).await;
-            path = path.replace("{consumer}", "provisioner").replace("{event_id}", &id);
+            mutation.put("{consumer}", "provisioner");
+            mutation.put("{event_id}", dead_letter(api).await);
         }
         "PUT /admin/policies/{key}" | "DELETE /admin/policies/{key}" => {
-            path = path.replace("{key}", "restart.timeout_seconds");
+            mutation.put("{key}", "restart.timeout_seconds");
         }
         other => panic!("nobody has said how to go through {other}: add it here"),
     }
-    Mutation { token, path, body }
+    mutation
 }
 
 /// Makes something through its door; its identity.
@@ -177,41 +204,36 @@ fn because() -> Because {
     Because { reason: "a test".to_owned() }
 }
 
-/// Time passes, and the nodes are heard of meanwhile, until every attempt to clean up is used up.
-async fn exhaust(api: &Api) {
-    for _ in 0..6 {
-        api.house.ctx.clock.advance(Duration::from_secs(61));
-        api.house.beat_all().await;
-        api.house.pass(Duration::ZERO).await;
+/// One clean-up that does not work out is enough for an operator to be asked.
+async fn hasty(api: &Api) {
+    let once = NewPolicy { value: 1, reason: "a test".to_owned() };
+    let (ctx, operator) = (&api.house.ctx, &api.house.operator);
+    turn::set(ctx, operator, "release.max_deliver", &once, None).await.expect("turned");
+}
+
+/// What nodes do from now on. What they were given before is done first.
+async fn script(api: &Api, acts: &[Act]) {
+    api.house.settle().await;
+    for node in api.house.nodes() {
+        node.forget_script();
+        node.will(acts);
     }
 }
 
 /// An allocation whose release was given up.
 async fn given_up(api: &Api) -> Uuid {
     let id = api.house.active("h100.slice", 1).await.id;
-    for node in api.house.nodes() {
-        node.will(&[Act::LeaveResidue; 5]);
-    }
+    script(api, &[Act::LeaveResidue]).await;
     api.house.release(id).await.expect("asked");
-    exhaust(api).await;
-    for node in api.house.nodes() {
-        node.forget_script();
-    }
+    script(api, &[]).await;
     id
 }
 
 /// An allocation that failed, and whose clean-up was given up too.
 async fn failed_and_stuck(api: &Api) -> Uuid {
-    for node in api.house.nodes() {
-        node.will(&[Act::Fail(FailureReason::DeviceDirty)]);
-        node.will(&[Act::LeaveResidue; 5]);
-    }
+    script(api, &[Act::Fail(FailureReason::DeviceDirty), Act::LeaveResidue]).await;
     let id = api.house.create("h100.slice", 1).await.expect("it fits").id;
-    api.house.settle().await;
-    exhaust(api).await;
-    for node in api.house.nodes() {
-        node.forget_script();
-    }
+    script(api, &[]).await;
     id
 }
 
@@ -252,6 +274,7 @@ async fn r29_every_door_that_changes_something_leaves_one_entry_and_a_replay_non
     let email = "login@example.test";
     let made = install::ensure_user(&api.house.ctx, email, "L", false, Some(PASSWORD)).await;
     made.expect("an account");
+    hasty(&api).await;
     let document = document();
     let mut mutations = 0;
     for door in routes::doors().iter().filter(|door| door.method != "GET") {

@@ -278,9 +278,13 @@ mod tests {
 
     #[test]
     fn every_command_that_the_stuck_list_advises_is_one() {
-        for advice in control::stuck::advice::TABLE {
-            let text = advice.command.replace("{id}", "0198c0de-0000-7000-8000-0000000000aa");
+        let mut named = std::collections::BTreeSet::new();
+        for advised in control::stuck::advice::commands() {
+            let id = "0198c0de-0000-7000-8000-0000000000aa";
+            let text = advised.replace("{id}", id).replace("{allocation}", id);
             let text = text.replace("{name}", "rack1").replace("{node}", "rack1");
+            assert!(!text.contains('{'), "{advised} has a name that nobody fills in");
+            named.extend(text.split_whitespace().nth(2).map(str::to_owned));
             // What is quoted is one word.
             let words = text.split('"').enumerate().flat_map(|(number, part)| {
                 let words: Vec<&str> = match number % 2 {
@@ -290,7 +294,10 @@ mod tests {
                 words
             });
             let parsed = command().try_get_matches_from(words);
-            assert!(parsed.is_ok(), "{}: {}", advice.command, parsed.expect_err("it failed"));
+            assert!(parsed.is_ok(), "{advised}: {}", parsed.expect_err("it failed"));
+        }
+        for way_out in ["force-release", "abandon", "clean", "quarantine", "clear"] {
+            assert!(named.contains(way_out), "nobody is ever told of `berth admin {way_out}`");
         }
     }
 

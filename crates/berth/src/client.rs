@@ -242,6 +242,10 @@ impl Client {
         self.get(&format!("/admin/allocations/{id}/timeline")).await
     }
 
+    pub(crate) async fn operator_explain(&self, id: Uuid) -> Done<Explanation> {
+        self.get(&format!("/admin/allocations/{id}/explain")).await
+    }
+
     pub(crate) async fn nodes(&self) -> Done<Vec<Node>> {
         self.all("/admin/nodes", &[]).await
     }

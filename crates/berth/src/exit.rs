@@ -81,6 +81,14 @@ impl Failure {
         self.next(command)
     }
 
+    /// The same; if it is how something stands that was in the way, with the command that shows how it stands.
+    pub(crate) fn look_at(self, command: &str) -> Failure {
+        match self.code {
+            Some(ProblemCode::Conflict | ProblemCode::NotFound) => self.next_instead(command),
+            Some(_) | None => self,
+        }
+    }
+
     /// What a problem says, with the number that its code has.
     pub(crate) fn of_problem(problem: Problem) -> Failure {
         let mut failure = Failure::new(exit_of(problem.code.0), problem.detail);

@@ -53,10 +53,35 @@ pub(crate) fn colours() -> bool {
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// How this program is called again, by somebody in the same place.
+/// How this program is called again, by somebody in the same place and the same context.
 pub(crate) fn program() -> String {
-    let first = std::env::args().next().unwrap_or_default();
-    if first.is_empty() { "berth".to_owned() } else { first }
+    again(std::env::args())
+}
+
+fn again(mut words: impl Iterator<Item = String>) -> String {
+    let first = words.next().filter(|first| !first.is_empty());
+    let first = first.unwrap_or_else(|| "berth".to_owned());
+    let mut context = None;
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--context") {
+            Some("") => context = words.next(),
+            Some(rest) => context = rest.strip_prefix('=').map(str::to_owned).or(context),
+            None => {}
+        }
+    }
+    match context {
+        Some(name) => format!("{first} --context {}", clean(&name)),
+        None => first,
+    }
+}
+
+/// A command that the API advises, as it is typed here.
+pub(crate) fn typed(command: &str) -> String {
+    let command = clean(command);
+    match command.strip_prefix("berth ") {
+        Some(rest) => format!("{} {rest}", program()),
+        None => command,
+    }
 }
 
 fn painted(code: &str, text: &str) -> String {
@@ -100,4 +125,18 @@ pub(crate) fn ask(question: &str) -> Done<String> {
         return Err(Failure::new(Exit::Declined, "there was no answer; nothing was changed"));
     }
     Ok(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::again;
+
+    #[test]
+    fn what_is_advised_is_typed_in_the_same_context() {
+        let called = |words: &str| again(words.split_whitespace().map(str::to_owned));
+        assert_eq!(called("./berth admin stuck"), "./berth");
+        assert_eq!(called("berth --context operator admin stuck"), "berth --context operator");
+        assert_eq!(called("berth admin stuck --context=operator"), "berth --context operator");
+        assert_eq!(called(""), "berth");
+    }
 }

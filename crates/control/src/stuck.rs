@@ -100,7 +100,7 @@ fn count(policies: &Policies, tally: &Tally) -> StuckCount {
 fn of_row(now: Timestamp, statuses: &[Waiting], row: Standing) -> StuckItem {
     let known = |each: &&Waiting| each.machine == row.machine && each.status == row.status;
     let waiting = statuses.iter().find(known);
-    let (action, command) = advice::about(&row);
+    let told = advice::about(&row);
     let allowed = row.deadline_at.duration_since(row.since).as_secs_f64().max(1.0);
     let factor = now.duration_since(row.since).as_secs_f64() / allowed;
     StuckItem {
@@ -115,8 +115,9 @@ fn of_row(now: Timestamp, statuses: &[Waiting], row: Standing) -> StuckItem {
         factor: Some((factor * 100.0).round() / 100.0),
         stuck: factor >= STUCK_FACTOR,
         owner: waiting.map_or(Source::Operator, |waiting| waiting.owner).to_string(),
-        action,
-        command,
+        action: told.action,
+        command: told.command,
+        otherwise: told.otherwise,
     }
 }
 
@@ -147,7 +148,7 @@ fn reason(row: &Standing, waiting: Option<&Waiting>) -> String {
 }
 
 fn of_run(now: Timestamp, run: Failing) -> StuckItem {
-    let (action, command) = advice::of_run(&run);
+    let told = advice::of_run(&run);
     let failed = run.reason.as_deref().map_or_else(String::new, printed);
     StuckItem {
         machine: "workflow_run".to_owned(),
@@ -161,13 +162,14 @@ fn of_run(now: Timestamp, run: Failing) -> StuckItem {
         factor: None,
         stuck: true,
         owner: Source::Operator.to_string(),
-        action,
-        command,
+        action: told.action,
+        command: told.command,
+        otherwise: told.otherwise,
     }
 }
 
 fn of_letter(now: Timestamp, letter: DeadRow) -> StuckItem {
-    let (action, command) = advice::of_letter(&letter);
+    let told = advice::of_letter(&letter);
     let subject = letter.message.get("subject").and_then(|subject| subject.as_str());
     StuckItem {
         machine: "message".to_owned(),
@@ -181,8 +183,9 @@ fn of_letter(now: Timestamp, letter: DeadRow) -> StuckItem {
         stuck: true,
         owner: Source::Operator.to_string(),
         reason: format!("{} could not handle it: {}", letter.consumer, printed(&letter.reason)),
-        action,
-        command,
+        action: told.action,
+        command: told.command,
+        otherwise: told.otherwise,
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) enum AdminCommand {
     /// What happened to an allocation, with who did it and on which machine
     #[command(after_help = "Example:\n  berth --context operator admin timeline training")]
     Timeline(alloc::One),
+    /// Why an allocation is as it is, with what it holds, its machine, and the commands that help
+    #[command(after_help = "Example:\n  berth --context operator admin explain training")]
+    Explain(alloc::One),
     /// The fleet
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Nodes(NodesCommand),
@@ -108,6 +111,11 @@ impl AdminCommand {
                 } else {
                     alloc::timeline_table(&timeline)
                 }
+            }
+            AdminCommand::Explain(one) => {
+                let id = allocation_id(client, &one.allocation).await?;
+                let told = client.operator_explain(id).await?;
+                if one.output.json { say::json(&told) } else { alloc::explain::page(&told) }
             }
             AdminCommand::Nodes(command) => command.run(client).await,
             AdminCommand::Recovery(command) => command.run(client).await,
@@ -229,24 +237,26 @@ impl NodesCommand {
             }
             NodesCommand::Drain(WhichAndWhy { which, reason }) => {
                 let id = node_id(client, &which.node).await?;
-                moved(&client.drain_node(id, &Because { reason }).await?, which.output)
+                moved(client.drain_node(id, &Because { reason }).await, &which)
             }
             NodesCommand::Resume(WhichAndWhy { which, reason }) => {
                 let id = node_id(client, &which.node).await?;
-                moved(&client.resume_node(id, &Because { reason }).await?, which.output)
+                moved(client.resume_node(id, &Because { reason }).await, &which)
             }
             NodesCommand::Retire(WhichAndWhy { which, reason }) => {
                 let id = node_id(client, &which.node).await?;
-                moved(&client.retire_node(id, &Because { reason }).await?, which.output)
+                moved(client.retire_node(id, &Because { reason }).await, &which)
             }
         }
     }
 }
 
 /// How a node stands after what was done to it, and what comes next.
-fn moved(node: &Node, output: Json) -> Done {
-    if output.json {
-        return say::json(node);
+fn moved(answer: Done<Node>, which: &Which) -> Done {
+    let show = format!("admin nodes show {}", which.node);
+    let node = answer.map_err(|failure| failure.look_at(&show))?;
+    if which.output.json {
+        return say::json(&node);
     }
     let name = say::clean(&node.name);
     say::note(format!("{name} is {}.", node.status));

@@ -1,7 +1,7 @@
 //! Allocations, as their tenant sees them.
 
 pub(crate) mod create;
-mod explain;
+pub(super) mod explain;
 mod receipt;
 mod release;
 mod restart;

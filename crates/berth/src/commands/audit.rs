@@ -44,20 +44,21 @@ impl Audit {
         if let Some(AuditCommand::Log(log)) = self.command {
             return log.run(session).await;
         }
-        let (found, disagreements) = match self.database.as_deref() {
+        let (found, compared) = match self.database.as_deref() {
             Some(url) => of_database(url).await?,
             None => {
                 let client = session.client()?;
                 (client.invariants().await?, findings::of_api(&client).await?)
             }
         };
+        let disagreements = &compared.found;
         let clean = found.clean && disagreements.is_empty();
         if self.output.json {
-            let (invariants, findings) = (&found.invariants, &disagreements);
-            say::json(&Audited { clean, invariants, findings })?;
+            let (invariants, metered) = (&found.invariants, compared.metered);
+            say::json(&Audited { clean, invariants, findings: disagreements, metered })?;
         } else {
             show(&found)?;
-            findings::show(&disagreements)?;
+            findings::show(&compared)?;
         }
         let broken = found.invariants.iter().filter(|each| each.count > 0).count();
         if clean && broken == 0 {
@@ -89,13 +90,15 @@ struct Audited<'a> {
     clean: bool,
     invariants: &'a [Invariant],
     findings: &'a [findings::Found],
+    /// Whether usage was compared too.
+    metered: bool,
 }
 
-async fn of_database(url: &str) -> Done<(Invariants, Vec<findings::Found>)> {
+async fn of_database(url: &str) -> Done<(Invariants, findings::Compared)> {
     let store = Store::open(url, Options { connections_max: 1 }).await;
     let store = store.context("the database can't be asked")?;
     let asked = store::audit::run(&store).await.context("the database can't be asked")?;
-    let disagreements = findings::of_store(&store).await?;
+    let compared = findings::of_store(&store).await?;
     store.close().await;
     let invariants = asked.into_iter().map(|(invariant, violations, count)| Invariant {
         name: invariant.name.to_owned(),
@@ -105,7 +108,7 @@ async fn of_database(url: &str) -> Done<(Invariants, Vec<findings::Found>)> {
     });
     let invariants: Vec<Invariant> = invariants.collect();
     let clean = invariants.iter().all(|each| each.count == 0);
-    Ok((Invariants { clean, invariants }, disagreements))
+    Ok((Invariants { clean, invariants }, compared))
 }
 
 /// Every invariant, also those that hold.

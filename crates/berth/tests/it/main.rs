@@ -5,5 +5,6 @@
 mod berth;
 mod exit_codes;
 mod output;
+mod recovery;
 mod stub;
 mod whole;

@@ -21,6 +21,8 @@ use super::reason::word;
 use super::timeline::Reader;
 use super::timeline::words::{of_step, of_task, shortened};
 use super::view::{self, Viewer};
+use crate::claim::view as claims;
+use crate::stuck::advice::{Names, of_action};
 use crate::{Caller, Ctx, Error};
 
 /// How many of the last steps are shown.
@@ -71,10 +73,13 @@ async fn made(
     let refused = stored::refusals(&ctx.store, id).await?;
     let viewer = Viewer::of(caller, row.role);
     let shown = view::shown(row, viewer);
-    let may_do = shown
-        .allowed_actions
-        .iter()
-        .map(|action| MayDo { action: *action, sentence: sentence_of_action(action.0).to_owned() });
+    let claims = if operator { claims::waiting_of(ctx, id).await? } else { Vec::new() };
+    let names = Names { id: shown.id, name: None, node: None, allocation: None };
+    let may_do = shown.allowed_actions.iter().map(|action| MayDo {
+        action: *action,
+        sentence: sentence_of_action(action.0).to_owned(),
+        command: Some(names.fill(of_action(action.0, operator))),
+    });
     Ok(Explanation {
         allocation_id: shown.id,
         status: shown.status,
@@ -92,6 +97,7 @@ async fn made(
             status: machine.status,
             since: machine.since,
         }),
+        claims,
     })
 }
 

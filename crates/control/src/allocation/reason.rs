@@ -130,7 +130,7 @@ const fn advice_of_node(reason: FailureReason) -> &'static str {
         FailureReason::GuestNotReady => "Use an image that has the drivers installed.",
         FailureReason::DeviceDirty => "The GPU is set aside until an operator has cleared it.",
         FailureReason::CleanupIncomplete => {
-            "It is tried again; until it succeeds nobody else gets this capacity."
+            "Until a clean-up succeeds nobody else gets this capacity; it can be tried again."
         }
         FailureReason::GuestMissing | FailureReason::RebootFailed => {
             "Try again, or release it; an operator looks at the machine."

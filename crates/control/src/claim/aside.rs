@@ -84,8 +84,8 @@ pub async fn clear(
     let standing = view::in_transaction(&mut tx, id).await?.status.0;
     if standing == claim::Status::Quarantined && !place.silent && !place.traces.is_empty() {
         let why = format!(
-            "{} says that {} of allocation {} is still there: remove it on the machine, and clear the claim after \
-             the node's next heartbeat",
+            "the node {} still shows {} of allocation {}: remove it on the machine, and clear the claim after its \
+             next heartbeat",
             place.node,
             place.traces.join(" and "),
             place.allocation,

@@ -1,7 +1,7 @@
 //! Claims that wait for an operator, with what is to be done about each.
 
-use domain::ids::ClaimId;
-use domain::machines::{allocation, claim};
+use domain::ids::{AllocationId, ClaimId};
+use domain::machines::claim;
 use domain::policy::Permission;
 use jiff::Timestamp;
 use lifecycle::Code as _;
@@ -12,6 +12,7 @@ use wire::http::Page;
 use wire::http::claims::Claim;
 
 use crate::page::Paging;
+use crate::stuck::advice::{Names, of_claim};
 use crate::{Caller, Ctx, Error};
 
 /// The place of a claim in the list: since when, which.
@@ -51,6 +52,11 @@ fn waits_for_an_operator(status: claim::Status) -> Result<(), Error> {
     }
 }
 
+/// What an allocation holds that is stuck or set aside. The caller may see it.
+pub(crate) async fn waiting_of(ctx: &Ctx, id: AllocationId) -> Result<Vec<Claim>, Error> {
+    Ok(claims::waiting_of(&ctx.store, id).await?.into_iter().map(shown).collect())
+}
+
 /// The claim as this transaction leaves it.
 pub(super) async fn in_transaction(tx: &mut Tx, id: ClaimId) -> Result<Claim, Error> {
     let row = claims::find_in(tx, id).await?;
@@ -58,7 +64,13 @@ pub(super) async fn in_transaction(tx: &mut Tx, id: ClaimId) -> Result<Claim, Er
 }
 
 fn shown(row: Row) -> Claim {
-    let advice = advice(row.status, row.allocation_status).to_owned();
+    let names = Names {
+        id: row.id,
+        name: None,
+        node: Some(&row.node),
+        allocation: Some(row.allocation_id),
+    };
+    let told = names.tell(&of_claim(row.status, row.allocation_status));
     Claim {
         id: row.id,
         status: row.status.into(),
@@ -67,34 +79,9 @@ fn shown(row: Row) -> Claim {
         allocation_id: row.allocation_id,
         allocation_status: row.allocation_status.into(),
         node_id: row.node_id,
-        node: row.node,
+        node: row.node.clone(),
         slot: row.slot,
-        advice,
-    }
-}
-
-/// What an operator does about a claim.
-const fn advice(status: claim::Status, allocation: allocation::Status) -> &'static str {
-    use allocation::Status::{
-        Active, Failed, Provisioning, ReleaseFailed, Released, Releasing, Requested, RestartFailed,
-        Restarting,
-    };
-    match (status, allocation) {
-        (claim::Status::Stuck, ReleaseFailed) => {
-            "Release the allocation once more; if the machine can't clean up any more, abandon it."
-        }
-        (claim::Status::Stuck, Failed) => {
-            "Have it cleaned up once more; if the machine can't any more, set the claim aside."
-        }
-        (
-            claim::Status::Stuck,
-            Requested | Provisioning | Active | Restarting | RestartFailed | Releasing | Released,
-        ) => "Nothing: its allocation is being seen to.",
-        (claim::Status::Quarantined, _) => {
-            "See to the machine by hand: nothing of the allocation may be left on it. Then clear the claim."
-        }
-        (claim::Status::Reserved | claim::Status::Held, _) => "Nothing: it is in use.",
-        (claim::Status::Cleaning, _) => "Nothing: the node cleans up.",
-        (claim::Status::Freed, _) => "Nothing: it is free.",
+        advice: told.action,
+        commands: std::iter::once(told.command).chain(told.otherwise).collect(),
     }
 }

@@ -9,7 +9,7 @@ use testkit::{Act, CLEAN, House};
 use wire::http::allocations::NewAllocation;
 use wire::http::catalogue::CapacityQuestion;
 use wire::http::explain::{Explanation, Owner};
-use wire::node::TaskOutcome;
+use wire::node::{FailureReason, TaskOutcome};
 
 async fn seen(house: &House, id: uuid::Uuid) -> Explanation {
     explain::for_tenant(&house.ctx, &house.tenant, AllocationId(id)).await.expect("theirs")
@@ -81,6 +81,51 @@ async fn what_rests_says_what_may_be_done_and_what_comes_of_it() {
     assert!(matches!(foreign, Err(Error::NotFound("allocation"))));
     let refused = explain::for_operator(&house.ctx, &house.tenant, AllocationId(id)).await;
     assert!(matches!(refused, Err(Error::Forbidden(_))));
+    house.close().await;
+}
+
+/// Whoever has to see to it is told what it holds, and what to type.
+#[tokio::test]
+async fn what_did_not_end_well_names_the_ways_out_and_what_it_holds() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0]).await.will(&[Act::Fail(FailureReason::DeviceDirty)]);
+    house.first_node().will(&[Act::LeaveResidue; 5]);
+    let failed = house.create("h100.slice", 1).await.expect("it fits").id;
+    let exhaust = async || {
+        for _ in 0..6 {
+            house.ctx.clock.advance(Duration::from_secs(61));
+            house.beat_all().await;
+            house.pass(Duration::ZERO).await;
+        }
+    };
+    house.settle().await;
+    exhaust().await;
+    let given_up = house.active("h100.slice", 1).await.id;
+    house.first_node().will(&[Act::LeaveResidue; 5]);
+    house.release(given_up).await.expect("asked");
+    exhaust().await;
+    for (id, status, ways) in [
+        (failed, "failed", ["clean", "quarantine"]),
+        (given_up, "release_failed", ["force-release", "abandon"]),
+    ] {
+        let told = explain::for_operator(&house.ctx, &house.operator, AllocationId(id)).await;
+        let told = told.expect("an operator may");
+        assert_eq!(told.status.to_string(), status);
+        let [claim] = told.claims.as_slice() else { panic!("{told:?}") };
+        assert_eq!(claim.status.to_string(), "stuck");
+        for (command, way) in claim.commands.iter().zip(ways) {
+            let of = if way == "quarantine" { claim.id } else { id };
+            assert_eq!(*command, format!("berth admin {way} {of} --reason WHY"));
+        }
+        for may in &told.may_do {
+            let command = may.command.as_ref().expect("a command");
+            assert!(command.starts_with("berth admin ") && command.contains(&id.to_string()));
+        }
+        let tenants = seen(&house, id).await;
+        assert!(tenants.claims.is_empty(), "that is for operators");
+        let commands = tenants.may_do.iter().filter_map(|may| may.command.as_deref());
+        assert!(commands.into_iter().all(|command| command.starts_with("berth alloc ")));
+    }
     house.close().await;
 }
 

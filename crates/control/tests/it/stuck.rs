@@ -5,16 +5,19 @@
 use std::time::Duration;
 
 use control::Error;
+use control::claim::aside;
 use control::node::{admin, heartbeat};
 use control::policies::{Policies, turn};
 use control::stuck;
+use domain::ids::ClaimId;
 use domain::machines::allocation::Status;
 use lifecycle::Rest;
 use store::views::stuck::{Waiting, waiting};
 use testkit::{Act, House};
-use wire::http::admin::NewNode;
+use wire::http::admin::{Because, NewNode};
 use wire::http::policies::NewPolicy;
 use wire::http::stuck::StuckItem;
+use wire::node::FailureReason;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -167,16 +170,48 @@ async fn r27_a_release_that_hangs_or_has_given_up_is_told_until_it_is_done() {
     let items = listed(&house).await;
     let item = items.iter().find(|item| item.status == "release_failed").expect("it is told");
     assert_eq!(item.owner, "operator");
-    assert!(item.command.contains(&id.to_string()), "{item:?}");
-    assert!(
-        items.iter().any(|item| item.machine == "claim" && item.status == "stuck"),
-        "{items:?}"
-    );
+    let force = format!("berth admin force-release {id} --reason WHY");
+    let abandon = format!("berth admin abandon {id} --reason WHY");
+    assert_eq!((&item.command, item.otherwise.as_ref()), (&force, Some(&abandon)));
+    let claim = |item: &&StuckItem| item.machine == "claim" && item.status == "stuck";
+    let claim = items.iter().find(claim).expect("its claim is told too");
+    assert_eq!((&claim.command, claim.otherwise.as_ref()), (&force, Some(&abandon)));
     house.release(id).await.expect("once more");
     house.settle().await;
     assert_eq!(house.status(id).await, Status::Released);
     let left = names(&house).await;
     assert!(left.iter().all(|(machine, _)| machine == "node"), "{left:?}");
+    house.close().await;
+}
+
+/// What a failed allocation left behind, and what was set aside: each with the command for it.
+#[tokio::test]
+async fn r27_claims_that_wait_for_an_operator_name_the_way_out() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0]).await.will(&[Act::Fail(FailureReason::DeviceDirty)]);
+    house.first_node().will(&[Act::LeaveResidue; 5]);
+    let id = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    for _ in 0..6 {
+        house.ctx.clock.advance(MINUTE + Duration::from_secs(1));
+        house.beat_all().await;
+        house.pass(Duration::ZERO).await;
+    }
+    house.ctx.clock.advance(Duration::from_secs(90_000));
+    let listed = async || {
+        let items = listed(&house).await;
+        items.into_iter().find(|item| item.machine == "claim").expect("it is told")
+    };
+    let stuck = listed().await;
+    assert_eq!(stuck.command, format!("berth admin clean {id} --reason WHY"));
+    let quarantine = format!("berth admin quarantine {} --reason WHY", stuck.id);
+    assert_eq!(stuck.otherwise, Some(quarantine));
+    let claim = ClaimId(stuck.id.parse().expect("an id"));
+    let why = Because { reason: "broken".to_owned() };
+    aside::quarantine(&house.ctx, &house.operator, claim, &why, None).await.expect("set aside");
+    house.ctx.clock.advance(Duration::from_secs(900_000));
+    let aside = listed().await;
+    assert_eq!(aside.command, format!("berth admin clear {claim} --reason WHY"));
     house.close().await;
 }
 

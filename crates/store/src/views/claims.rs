@@ -1,6 +1,6 @@
 //! Claims as operators read them: what is stuck or set aside, with where it is and whose it was.
 
-use domain::ids::ClaimId;
+use domain::ids::{AllocationId, ClaimId};
 use domain::machines::{Allocation, Claim, allocation, claim};
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
@@ -42,6 +42,9 @@ const SELECT: &str =
    JOIN nodes AS node ON node.id = claim.node_id
    LEFT JOIN slots AS slot ON slot.id = claim.slot_id";
 
+/// In these a claim waits for an operator.
+const WAITING: [claim::Status; 2] = [claim::Status::Stuck, claim::Status::Quarantined];
+
 /// The claim as this transaction sees it.
 ///
 /// # Errors
@@ -70,16 +73,33 @@ pub async fn list_waiting(
           ORDER BY claim.status_at, claim.id
           LIMIT $4"
     );
-    let waiting = [claim::Status::Stuck, claim::Status::Quarantined];
     let asked: Vec<&str> = match status {
         Some(status) => vec![status.code()],
-        None => waiting.iter().map(|status| status.code()).collect(),
+        None => WAITING.iter().map(|status| status.code()).collect(),
     };
     let rows = sqlx::query(AssertSqlSafe(statement))
         .bind(asked)
         .bind(after.map(|(at, _)| at.to_sqlx()))
         .bind(after.map(|(_, id)| id))
         .bind(limit)
+        .fetch_all(store.pool())
+        .await?;
+    rows.iter().map(read).collect()
+}
+
+/// What an allocation holds that waits for an operator.
+///
+/// # Errors
+/// When the database fails.
+pub async fn waiting_of(store: &Store, id: AllocationId) -> Result<Vec<Row>, Error> {
+    let statement = format!(
+        "{SELECT}
+          WHERE claim.allocation_id = $1 AND claim.status = ANY ($2::text[])
+          ORDER BY claim.id"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(id.uuid())
+        .bind(WAITING.map(|status| status.code()))
         .fetch_all(store.pool())
         .await?;
     rows.iter().map(read).collect()

@@ -70,6 +70,8 @@ pub struct Standing {
     pub node: Option<(String, String)>,
     /// What the workflow waits for that is at it; none when none is.
     pub run: Option<Run>,
+    /// The allocation that it is about, and how that stands.
+    pub allocation: Option<(Uuid, String)>,
 }
 
 /// How far the workflow is that looks after a row.
@@ -179,8 +181,9 @@ pub async fn list(
              LIMIT $2
          )
          SELECT late.machine, late.id, late.name, late.status, late.since, late.deadline_at, late.reason,
-                node.name, node.status, run.waits_for, run.attempts, run.reason
+                node.name, node.status, run.waits_for, run.attempts, run.reason, late.allocation_id, allocation.status
            FROM late
+           LEFT JOIN allocations AS allocation ON allocation.id = late.allocation_id
            LEFT JOIN nodes AS node ON node.id = late.node_id
            LEFT JOIN LATERAL (
                 SELECT waits_for, attempts, workflow_runs.reason
@@ -204,6 +207,7 @@ fn standing(row: &PgRow) -> Result<Standing, Error> {
     let (node, stands): (Option<String>, Option<String>) = (row.try_get(7)?, row.try_get(8)?);
     let attempts: Option<i32> = row.try_get(10)?;
     let (waits_for, reason) = (row.try_get(9)?, row.try_get(11)?);
+    let (of, its): (Option<Uuid>, Option<String>) = (row.try_get(12)?, row.try_get(13)?);
     Ok(Standing {
         machine: row.try_get(0)?,
         id: row.try_get(1)?,
@@ -214,6 +218,7 @@ fn standing(row: &PgRow) -> Result<Standing, Error> {
         reason: row.try_get(6)?,
         node: node.zip(stands),
         run: attempts.map(|attempts| Run { waits_for, attempts, reason }),
+        allocation: of.zip(its),
     })
 }
 

@@ -31,4 +31,7 @@ pub struct Claim {
     pub slot: Option<i16>,
     /// What an operator does about it.
     pub advice: String,
+    /// The commands that do it, the first to be tried first.
+    #[serde(default)]
+    pub commands: Vec<String>,
 }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::allocations::{ActionWord, AllocationStatus};
+use super::claims::Claim;
 use crate::Coded;
 
 codes! {
@@ -94,6 +95,9 @@ pub struct MayDo {
     pub action: ActionWord,
     /// What comes of it.
     pub sentence: String,
+    /// The command that does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 /// A workflow that is at it; for operators.
@@ -154,4 +158,7 @@ pub struct Explanation {
     /// The machine; for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineState>,
+    /// What it holds that is stuck or set aside; for operators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
 }

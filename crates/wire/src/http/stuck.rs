@@ -33,6 +33,9 @@ pub struct StuckItem {
     pub action: String,
     /// The command that does it, or shows more.
     pub command: String,
+    /// The command for when that does not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<String>,
 }
 
 /// A status that may not last, and what stands in it.

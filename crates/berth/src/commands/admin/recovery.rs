@@ -12,6 +12,7 @@ use super::allocation_id;
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::commands::alloc;
+use crate::commands::alloc::explain::place;
 use crate::exit::{Done, Exit, Failure};
 use crate::moment::now;
 use crate::say;
@@ -76,6 +77,14 @@ pub(crate) struct OneClaim {
     output: Json,
 }
 
+/// Shows how claims stand.
+const CLAIMS: &str = "admin claims";
+
+/// Shows how an allocation stands.
+fn explained(id: Uuid) -> String {
+    format!("admin explain {id}")
+}
+
 fn status(text: &str) -> Result<ClaimStatus, String> {
     let waits = [Status::Stuck, Status::Quarantined];
     let found = waits.into_iter().find(|status| status.code() == text);
@@ -87,7 +96,8 @@ impl RecoveryCommand {
         match self {
             RecoveryCommand::Abandon(OneAllocation { allocation, reason, output }) => {
                 let id = allocation_id(client, &allocation).await?;
-                let ended = client.abandon(id, &Because { reason }).await?;
+                let ended = client.abandon(id, &Because { reason }).await;
+                let ended = ended.map_err(|failure| failure.look_at(&explained(id)))?;
                 if output.json {
                     return say::json(&ended);
                 }
@@ -97,7 +107,8 @@ impl RecoveryCommand {
             }
             RecoveryCommand::Clean(OneAllocation { allocation, reason, output }) => {
                 let id = allocation_id(client, &allocation).await?;
-                let asked = client.clean(id, &Because { reason }).await?;
+                let asked = client.clean(id, &Because { reason }).await;
+                let asked = asked.map_err(|failure| failure.look_at(&explained(id)))?;
                 if output.json {
                     return say::json(&asked);
                 }
@@ -114,12 +125,14 @@ impl RecoveryCommand {
             }
             RecoveryCommand::Quarantine(OneClaim { claim, reason, output }) => {
                 let id = claim_id(client, &claim).await?;
-                let claim = client.quarantine(id, &Because { reason }).await?;
+                let claim = client.quarantine(id, &Because { reason }).await;
+                let claim = claim.map_err(|failure| failure.look_at(CLAIMS))?;
                 if output.json { say::json(&claim) } else { table(&[claim]) }
             }
             RecoveryCommand::Clear(OneClaim { claim, reason, output }) => {
                 let id = claim_id(client, &claim).await?;
-                let claim = client.clear(id, &Because { reason }).await?;
+                let claim = client.clear(id, &Because { reason }).await;
+                let claim = claim.map_err(|failure| failure.look_at(CLAIMS))?;
                 if output.json {
                     return say::json(&claim);
                 }
@@ -140,14 +153,9 @@ async fn claim_id(client: &Client, word: &str) -> Done<Uuid> {
     let [claim] = found.as_slice() else {
         let sentence = format!("{} claims that wait begin with `{word}`", found.len());
         let exit = if found.is_empty() { Exit::NotFound } else { Exit::Usage };
-        return Err(Failure::new(exit, sentence).next("admin claims"));
+        return Err(Failure::new(exit, sentence).next(CLAIMS));
     };
     Ok(claim.id)
-}
-
-fn place(claim: &Claim) -> String {
-    let node = say::clean(&claim.node);
-    claim.slot.map_or_else(|| format!("all of {node}"), |slot| format!("slot {slot} of {node}"))
 }
 
 fn table(claims: &[Claim]) -> Done {
@@ -172,11 +180,21 @@ fn table(claims: &[Claim]) -> Done {
         ]);
     }
     sheet.show()?;
-    let mut advice: Vec<&str> = claims.iter().map(|claim| claim.advice.as_str()).collect();
-    advice.sort_unstable();
-    advice.dedup();
-    for line in advice {
-        say::note(say::clean(line));
+    let waiting = claims.iter().filter(|claim| claim.status.0 != Status::Freed);
+    let mut said: Vec<(&str, Vec<&String>)> = Vec::new();
+    for claim in waiting {
+        match said.iter_mut().find(|(advice, _)| *advice == claim.advice) {
+            Some((_, commands)) => commands.extend(&claim.commands),
+            None => said.push((&claim.advice, claim.commands.iter().collect())),
+        }
+    }
+    for (advice, mut commands) in said {
+        say::note(say::clean(advice));
+        let mut seen = std::collections::BTreeSet::new();
+        commands.retain(|command| seen.insert(*command));
+        for command in commands {
+            say::note(format!("  {}", say::typed(command)));
+        }
     }
     Ok(())
 }

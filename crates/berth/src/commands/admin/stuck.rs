@@ -50,9 +50,6 @@ fn stands(total: i64) -> String {
 fn show(found: &Stuck) -> Done {
     if found.items.is_empty() {
         say::note(format!("{} Nothing stands longer than it may.", say::good("✓")));
-        if found.findings_open == 0 {
-            return Ok(());
-        }
     } else {
         let columns = ["what", "which", "status", "overdue", "owner", "why"];
         let mut sheet = Sheet::new(&columns);
@@ -66,14 +63,14 @@ fn show(found: &Stuck) -> Done {
                 Sheet::text(&item.owner),
                 Sheet::text(&item.reason),
             ]);
-            sheet.row([
-                Cell::new(""),
-                Cell::new(""),
-                Cell::new(""),
-                Cell::new(""),
-                Cell::new("do"),
-                Sheet::text(&item.command),
-            ]);
+            let commands = std::iter::once(&item.command).chain(&item.otherwise);
+            for (word, command) in ["do", "or"].into_iter().zip(commands) {
+                let nothing = || Cell::new("");
+                let cells = [nothing(), nothing(), nothing(), nothing()];
+                sheet.row(
+                    cells.into_iter().chain([Cell::new(word), Sheet::text(say::typed(command))]),
+                );
+            }
         }
         sheet.show()?;
         let more = found.total - i64::try_from(found.items.len()).unwrap_or_default();
@@ -81,11 +78,27 @@ fn show(found: &Stuck) -> Done {
             say::note(format!("… and {more} more."));
         }
     }
+    within_time(found);
     if found.findings_open > 0 {
         let findings = usize::try_from(found.findings_open).unwrap_or_default();
         teach(&format!("{} open. To see them:", count(findings, "finding")), "audit");
     }
     Ok(())
+}
+
+/// What may still stand there: somebody may want to see to it before its time is up.
+fn within_time(found: &Stuck) {
+    let seconds = |seconds: i64| span(Duration::from_secs(seconds.unsigned_abs()));
+    let mut heading = Some("Not done yet, and within its time:");
+    for each in found.statuses.iter().filter(|each| each.overdue == 0) {
+        let Some(since) = each.oldest_since else { continue };
+        if let Some(heading) = heading.take() {
+            say::note(heading);
+        }
+        let (stands, may) = (found.at.duration_since(since).as_secs(), i64::from(each.seconds));
+        let what = say::clean(&format!("{} {}", each.machine, each.status));
+        say::note(format!("  {what}, the oldest for {} of {}", seconds(stands), seconds(may)));
+    }
 }
 
 /// For how long, and how many times as long as it may.

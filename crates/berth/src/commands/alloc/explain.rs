@@ -2,6 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
+use wire::http::claims::Claim;
 use wire::http::explain::{Explanation, NextStep, Owner};
 
 use crate::cli::Json;
@@ -53,6 +54,7 @@ fn lines(told: &Explanation, now: Timestamp, width: usize) -> Vec<String> {
     page.heading("You may", told.may_do.is_empty());
     for may in &told.may_do {
         page.part(&format!("{}: {}", may.action, may.sentence));
+        page.commands(may.command.iter());
     }
     page.heading("Last steps", told.steps.is_empty());
     for step in &told.steps {
@@ -77,7 +79,21 @@ fn lines(told: &Explanation, now: Timestamp, width: usize) -> Vec<String> {
         let since = moment(now, machine.since);
         page.part(&format!("{} is {} since {since}", machine.name, machine.status));
     }
+    page.heading("What it holds", told.claims.is_empty());
+    for claim in &told.claims {
+        let why = claim.reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        let since = moment(now, claim.status_at);
+        let what = format!("{} is {}{why} since {since}.", place(claim), claim.status);
+        page.part(&format!("{what} {}", claim.advice));
+        page.commands(claim.commands.iter());
+    }
     page.lines
+}
+
+/// Which slot of which machine, or all of it.
+pub(crate) fn place(claim: &Claim) -> String {
+    let node = say::clean(&claim.node);
+    claim.slot.map_or_else(|| format!("all of {node}"), |slot| format!("slot {slot} of {node}"))
 }
 
 fn next_step(next: &NextStep, now: Timestamp) -> String {
@@ -118,6 +134,11 @@ impl Page {
             self.lines.push(String::new());
             self.lines.push(text.to_owned());
         }
+    }
+
+    /// What can be typed, each on a line that is not broken.
+    fn commands<'a>(&mut self, commands: impl Iterator<Item = &'a String>) {
+        self.lines.extend(commands.map(|command| format!("    {}", say::typed(command))));
     }
 
     fn part(&mut self, text: &str) {

@@ -131,7 +131,10 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
         Some(cleanup) => cleaning.step(ctx, &mut tx, cleanup, happened).await?,
     };
     let next = match next {
-        cleanup::Next::Wait(cleanup, until) => wait(&state_of(operation, cleanup), until)?,
+        cleanup::Next::Wait(cleanup, until) => {
+            let waits_for = cleanup.waits_for();
+            wait(&state_of(operation, cleanup), until, waits_for)?
+        }
         cleanup::Next::Proven(_) => {
             cleaning.free(&mut tx).await?;
             Next::Done
@@ -149,8 +152,8 @@ fn state_of(operation: OperationId, cleanup: cleanup::State) -> State {
     State { operation: operation.uuid(), cleanup: Some(cleanup) }
 }
 
-fn wait(state: &State, until: Timestamp) -> Result<Next, Error> {
-    Ok(Next::Wait { state: run_state::write(state)?, until, waits_for: "the node to clean up" })
+fn wait(state: &State, until: Timestamp, waits_for: &'static str) -> Result<Next, Error> {
+    Ok(Next::Wait { state: run_state::write(state)?, until, waits_for })
 }
 
 /// What an earlier clean-up had under way is called off, and the node is told to clean up.

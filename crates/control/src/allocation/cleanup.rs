@@ -26,6 +26,9 @@ use crate::{Ctx, Error};
 /// How much longer than its attempt a task may live: an answer that is on its way is worth more than a new attempt.
 const GRACE_SECONDS: u64 = 900;
 
+/// What a run waits for while it pauses between two attempts.
+pub const NEXT_ATTEMPT: &str = "the next attempt";
+
 /// What is kept between two steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -34,6 +37,13 @@ pub struct State {
     task: Option<Uuid>,
     /// When this attempt, or the pause, is over.
     until: Timestamp,
+}
+
+impl State {
+    /// What is waited for, in words.
+    pub fn waits_for(&self) -> &'static str {
+        if self.task.is_some() { "the node to clean up" } else { NEXT_ATTEMPT }
+    }
 }
 
 /// What a step comes to.

@@ -32,6 +32,9 @@ pub const TIMEOUT: &str = "timeout";
 /// What is told when the deadline has passed and the node is silent.
 pub const NODE_LOST: &str = "node_lost";
 
+/// What a run waits for while it pauses because of a lease.
+pub const LEASE_IN_THE_WAY: &str = "a lease to be given back";
+
 /// The identity of the run that a birth starts.
 pub fn run_id(birth: EventId) -> String {
     format!("provisioning-{birth}")
@@ -217,7 +220,7 @@ impl Story<'_> {
                 if in_the_way && self.state.attempt < self.ctx.policies().provision_attempts_max {
                     let pause = self.ctx.policies().retry_after(self.state.attempt);
                     self.state.at = At::Pausing;
-                    return self.wait(self.ctx.clock.after(pause), "a lease to be given back");
+                    return self.wait(self.ctx.clock.after(pause), LEASE_IN_THE_WAY);
                 }
                 self.give_up(tx, reason).await
             }
@@ -292,8 +295,9 @@ impl Story<'_> {
         let cleaning = self.cleaning();
         match cleaning.step(self.ctx, tx, state, happened).await? {
             cleanup::Next::Wait(state, until) => {
+                let waits_for = state.waits_for();
                 self.state.at = At::Cleaning { cleanup: state };
-                self.wait(until, "the node to clean up")
+                self.wait(until, waits_for)
             }
             cleanup::Next::Proven(_) => {
                 cleaning.free(tx).await?;

@@ -189,12 +189,12 @@ impl Story<'_> {
     }
 
     fn wait(mut self, at: At, until: Timestamp) -> Result<Next, Error> {
+        let waits_for = match &at {
+            At::Cleaning { cleanup } => cleanup.waits_for(),
+            At::Start | At::GivenUp { .. } => "the node to clean up",
+        };
         self.state.at = at;
-        Ok(Next::Wait {
-            state: run_state::write(&self.state)?,
-            until,
-            waits_for: "the node to clean up",
-        })
+        Ok(Next::Wait { state: run_state::write(&self.state)?, until, waits_for })
     }
 
     /// What was under way is called off, and the node is told to clean up after it.

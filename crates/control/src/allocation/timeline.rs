@@ -13,10 +13,14 @@ use domain::policy::Permission;
 use lifecycle::Machine as _;
 use store::views::allocations::{self, Row};
 use store::views::timeline::{self as stored, Phase};
-use store::workflow_runs;
+use store::workflow_runs::{self, RunRow};
 use wire::http::timeline::{Timeline, TimelineItem};
 
+use super::{cleanup, provision};
 use crate::{Caller, Ctx, Error};
+
+/// What runs wait for between two attempts.
+const PAUSES: [&str; 2] = [cleanup::NEXT_ATTEMPT, provision::LEASE_IN_THE_WAY];
 
 /// For whom a timeline is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +59,10 @@ async fn made(ctx: &Ctx, reader: Reader, row: Option<Row>) -> Result<Timeline, E
     items.extend(placed.map(|placed| items::placement(reader, &row, placed, &states)));
     let tasks = tasks(ctx, reader, &row, &states).await?;
     let runs = workflow_runs::open_about(store, row.id).await?;
-    let next_at = runs.iter().filter_map(|run| run.wake_at).max();
+    // A run that still waits for the node has not heard of its answer: when it wakes is no next attempt.
+    let pauses =
+        |run: &&RunRow| run.waits_for.as_deref().is_some_and(|what| PAUSES.contains(&what));
+    let next_at = runs.iter().filter(pauses).filter_map(|run| run.wake_at).max();
     items.extend(items::pauses(&tasks, states.last(), next_at, now));
     items.extend(tasks);
     let timeline = Timeline {

@@ -140,7 +140,7 @@ pub const fn advice(kind: FindingKind) -> &'static str {
             "Nothing: the agent drops it when it is told that the allocation is over. If it stays, restart the agent."
         }
         FindingKind::ClaimWithoutGuest => {
-            "Look at the machine; the tenant can restart it, or release it by force. The claim stays until its clean-up is proven."
+            "Look at the machine. If the guest is gone for good, have the allocation released, by force if need be. The claim stays until its clean-up is proven."
         }
         FindingKind::SlotOfAnother => {
             "Drain the node at once, and end the guest that does not belong there; tell its tenant."

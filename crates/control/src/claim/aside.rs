@@ -85,10 +85,11 @@ pub async fn clear(
     if standing == claim::Status::Quarantined && !place.silent && !place.traces.is_empty() {
         let why = format!(
             "the node {} still shows {} of allocation {}: remove it on the machine, and clear the claim after its \
-             next heartbeat",
+             next heartbeat; if the machine is gone, when it has not been heard of for {} s",
             place.node,
             place.traces.join(" and "),
             place.allocation,
+            ctx.policies().node_offline_after_seconds,
         );
         return refuse(tx, &deed, why).await;
     }

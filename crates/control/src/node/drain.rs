@@ -3,9 +3,9 @@
 
 use domain::ids::{EventId, NodeId};
 use domain::machines::node::{Event, Status};
-use domain::machines::{Node as Machine, REASON};
+use domain::machines::{Node as Machine, REASON, claim};
 use domain::policy::Permission;
-use lifecycle::{Outcome, Source, Value};
+use lifecycle::{Code as _, Outcome, Source, Value};
 use store::lifecycle::{Actor, Report, apply};
 use store::views::fleet;
 use store::{Tx, node_agents, nodes};
@@ -132,8 +132,9 @@ pub async fn retire(
             let status = refusal.status.ok_or(Error::NotFound("node"))?;
             let left = nodes::live_claims(&mut tx, node).await?;
             let why = format!(
-                "the node is {status}, with {} on it: drain it, and retire it when it is empty",
-                on_it(&left)
+                "the node is {status}, with {} on it: {}",
+                on_it(&left),
+                before_retiring(status, &left)
             );
             return refuse(tx, &deed, why).await;
         }
@@ -183,6 +184,18 @@ fn on_it(claims: &[(Uuid, String)]) -> String {
             format!("{} and {} more", named.join(", "), count - NAMED_MAX)
         }
         _ => named.join(", "),
+    }
+}
+
+/// What has to be done before a node with this on it can be retired.
+fn before_retiring(status: Status, claims: &[(Uuid, String)]) -> &'static str {
+    let waits = [claim::Status::Stuck.code(), claim::Status::Quarantined.code()];
+    if claims.iter().all(|(_, status)| waits.contains(&status.as_str())) {
+        "have that cleaned up, or see to it by hand and clear its claims, and retire the node then"
+    } else if status == Status::Draining {
+        "retire it when it is empty"
+    } else {
+        "drain it, and retire it when it is empty"
     }
 }
 

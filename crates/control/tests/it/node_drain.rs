@@ -51,6 +51,7 @@ async fn a_node_that_is_drained_takes_nothing_new_and_rests_when_it_is_empty() {
     assert!(early.contains(&format!("allocation {id} (held)")), "{early}");
     let early = refused(drain::retire(ctx, operator, node, &because("sold"), None)).await;
     assert!(early.contains(&format!("allocation {id} (held)")), "{early}");
+    assert!(early.ends_with("on it: retire it when it is empty"), "{early}");
     house.pass(Duration::from_secs(1)).await;
     assert_eq!(shown(&house).await.status.0, node::Status::Draining);
 
@@ -138,5 +139,8 @@ async fn what_an_agent_was_given_is_called_off_when_it_is_cut_off_and_the_alloca
         house.pass(Duration::from_secs(130)).await;
     }
     assert_eq!(house.claims(id).await, ["stuck"]);
+    let stuck = refused(drain::retire(ctx, operator, node, &because("gone"), None)).await;
+    assert!(stuck.contains(&format!("allocation {id} (stuck)")), "{stuck}");
+    assert!(stuck.contains("clear its claims, and retire the node then"), "{stuck}");
     house.close().await;
 }

@@ -78,9 +78,11 @@ const LEASE_WITHOUT_CLAIM: &str = "SELECT DISTINCT 'lease_without_claim', 'node 
       WHERE known AND what = 'lease' AND settled AND live = 0 AND aside = 0";
 
 /// A report never frees anything: the claim stays, and somebody looks.
-const CLAIM_WITHOUT_GUEST: &str = "SELECT 'claim_without_guest', 'claim ' || claim.id, claim.node_id, claim.allocation_id,
+const CLAIM_WITHOUT_GUEST: &str = "SELECT 'claim_without_guest', 'node ' || claim.node_id || ' allocation ' || claim.allocation_id,
+            claim.node_id, claim.allocation_id,
             'allocation ' || claim.allocation_id || ' is active on '
-                || coalesce('slot ' || slot.slot_index || ' of ', 'all of ') || heard.name || ', where nothing runs for it'
+                || coalesce('slot ' || string_agg(slot.slot_index::text, ', ' ORDER BY slot.slot_index) || ' of ', 'all of ')
+                || heard.name || ', where nothing runs for it'
        FROM claims AS claim
        JOIN allocations AS allocation ON allocation.id = claim.allocation_id AND allocation.status = 'active'
        JOIN heard ON heard.id = claim.node_id
@@ -91,7 +93,8 @@ const CLAIM_WITHOUT_GUEST: &str = "SELECT 'claim_without_guest', 'claim ' || cla
             SELECT 1
               FROM told
              WHERE told.what = 'guest' AND told.node_id = claim.node_id AND told.allocation_id = claim.allocation_id
-               AND (slot.id IS NULL OR told.slots = '[]' OR told.slots @> to_jsonb(slot.slot_index)))";
+               AND (slot.id IS NULL OR told.slots = '[]' OR told.slots @> to_jsonb(slot.slot_index)))
+      GROUP BY claim.node_id, claim.allocation_id, heard.name";
 
 const SLOT_OF_ANOTHER: &str = "SELECT 'slot_of_another', 'claim ' || claim.id || ' allocation ' || told.allocation_id, claim.node_id,
             claim.allocation_id,

@@ -166,40 +166,48 @@ async fn play(house: &House, agent: &mut Agent, (call, lost): (Call, Lost), seco
     counted
 }
 
+/// What was handed out and never arrived comes back with its lease.
+async fn rescue(house: &House, agent: &mut Agent) {
+    house.ctx.clock.advance(Duration::from_secs(61));
+    house.beat_all().await;
+    house.pass(Duration::ZERO).await;
+    agent.serve(house).await;
+}
+
+/// What became of it once the line was back and everybody had caught up.
+async fn came_to(house: &House, agent: &mut Agent, id: Uuid) -> Status {
+    agent.serve(house).await;
+    for _ in 0..2 {
+        if house.open_runs(id).await > 0 {
+            rescue(house, agent).await;
+        }
+    }
+    house.status(id).await
+}
+
 /// Leads what is left to its end, as tenants and operators do.
 async fn lead_out(house: &House, agent: &mut Agent, id: Uuid) {
     for _ in 0..4 {
-        agent.serve(house).await;
-        // What was handed out and never arrived comes back with its lease.
-        house.ctx.clock.advance(Duration::from_secs(61));
-        house.beat_all().await;
-        house.pass(Duration::ZERO).await;
-        agent.serve(house).await;
         match house.status(id).await {
             Status::Active | Status::RestartFailed | Status::ReleaseFailed => {
                 house.release(id).await.expect("asked");
+                agent.serve(house).await;
             }
             Status::Failed if house.claims(id).await.iter().any(|status| status == "stuck") => {
                 let why = Because { reason: "the line is back".to_owned() };
                 let (ctx, operator, of) = (&house.ctx, &house.operator, AllocationId(id));
                 clean::request(ctx, operator, of, &why, None).await.expect("asked");
+                agent.serve(house).await;
             }
-            Status::Released | Status::Failed => return,
-            Status::Requested | Status::Provisioning | Status::Restarting | Status::Releasing => {}
+            Status::Released | Status::Failed if house.open_runs(id).await == 0 => return,
+            Status::Released
+            | Status::Failed
+            | Status::Requested
+            | Status::Provisioning
+            | Status::Restarting
+            | Status::Releasing => rescue(house, agent).await,
         }
     }
-}
-
-/// What became of it once the line was back and everybody had caught up, before it is led out.
-async fn came_to(house: &House, agent: &mut Agent, id: Uuid) -> Status {
-    for _ in 0..2 {
-        agent.serve(house).await;
-        house.ctx.clock.advance(Duration::from_secs(61));
-        house.beat_all().await;
-        house.pass(Duration::ZERO).await;
-    }
-    agent.serve(house).await;
-    house.status(id).await
 }
 
 /// Cut for less than a deadline it is done; cut for longer it has ended, with a reason, and never late in life.
@@ -238,6 +246,7 @@ async fn every_cut(going: Going) {
             }
         }
     }
+    house.beat_all().await;
     house.close().await;
 }
 

@@ -46,6 +46,8 @@ pub struct Figures {
     states: BTreeSet<String>,
     /// Those in which something was not as it must be.
     pub failed: Vec<Report>,
+    /// The last that held.
+    pub last: Option<Report>,
 }
 
 impl Figures {
@@ -57,7 +59,9 @@ impl Figures {
         self.steps.extend(report.steps.iter().cloned());
         self.refusals.extend(report.refusals.iter().cloned());
         self.states.extend(report.states.iter().cloned());
-        if !report.broken.is_empty() {
+        if report.broken.is_empty() {
+            self.last = Some(report);
+        } else {
             self.failed.push(report);
         }
     }

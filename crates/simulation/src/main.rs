@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: runs seeds and prints one line of JSON, and the trace of every seed that failed.
+//! `cargo xtask simulate`: runs seeds and prints one line of JSON, and the trace of what failed; of a seed alone, its trace.
 //! `SEED`, `RUNS`, `EVENTS` and `WORKERS` say which and how many; `UNTIL_RED=1` stops at the first that fails.
 #![expect(clippy::print_stdout, reason = "the figures are the product of this program")]
 
@@ -39,7 +39,9 @@ fn main() -> anyhow::Result<ExitCode> {
     )]
     let begin = Instant::now();
     let figures = figures::run(&size)?;
-    for report in figures.failed.iter().take(TRACES_MAX) {
+    // Who replays wants to see it.
+    let replayed = figures.last.iter().filter(|_| runs == 1);
+    for report in figures.failed.iter().take(TRACES_MAX).chain(replayed) {
         println!("seed {}:\n{}", report.seed, report.trace.join("\n"));
     }
     let mut line = figures.line(&size, runs >= FULL);

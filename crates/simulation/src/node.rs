@@ -1,7 +1,7 @@
 //! A node as the simulation has it: an agent that believes its journal, and a world of guests that nobody can lie about.
 //! The journal survives the agent; the world is what really is on the slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control::node::enrol::AgentIdentity;
 use jiff::Timestamp;
@@ -45,6 +45,23 @@ pub struct Entry {
     pub acknowledged: bool,
 }
 
+impl Entry {
+    /// Whether it restarts something.
+    pub fn is_restart(&self) -> bool {
+        match self.work {
+            Work::SliceRestart(_) | Work::NodeReboot(_) => true,
+            Work::SliceProvision(_)
+            | Work::UserProvision(_)
+            | Work::SliceRelease(_)
+            | Work::UserDeprovision(_) => false,
+        }
+    }
+
+    fn is_open_for(&self, allocation: Uuid) -> bool {
+        self.allocation == allocation && self.outcome.is_none()
+    }
+}
+
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -61,6 +78,8 @@ pub struct Node {
     pub journal: Vec<Entry>,
     marks: BTreeMap<Uuid, (i64, Uuid)>,
     leases: BTreeMap<i16, (Uuid, Uuid)>,
+    /// Allocations that are over, and of which nothing was here: nothing begins for them any more.
+    closed: BTreeSet<Uuid>,
     /// Who is on which slot.
     pub world: BTreeMap<i16, Uuid>,
     /// It says nothing for so many more events.
@@ -84,6 +103,7 @@ impl Node {
             journal: Vec::new(),
             marks: BTreeMap::new(),
             leases: BTreeMap::new(),
+            closed: BTreeSet::new(),
             world: BTreeMap::new(),
             silent: 0,
         }
@@ -132,15 +152,31 @@ impl Node {
         }
     }
 
-    /// These allocations are over: what the books have of them is dead, and what runs for them is ended.
+    /// These allocations are over: the books are closed on those of which nothing is here.
     pub fn forget(&mut self, over: &[Uuid]) {
-        self.leases.retain(|_, (allocation, _)| !over.contains(allocation));
-        self.world.retain(|_, allocation| !over.contains(allocation));
+        for allocation in over {
+            let here = self.world.values().any(|guest| guest == allocation);
+            let busy = self.journal.iter().any(|entry| entry.is_open_for(*allocation));
+            if !here && !busy {
+                self.leases.retain(|_, (holder, _)| holder != allocation);
+                self.closed.insert(*allocation);
+            }
+        }
     }
 
-    /// An operator has seen to what an allocation left.
-    pub fn wipe(&mut self, allocation: Uuid) {
+    /// Somebody has been at the machine, and ended whatever was there of an allocation.
+    pub fn see_to(&mut self, allocation: Uuid) {
+        self.inbox.clear();
         self.world.retain(|_, guest| *guest != allocation);
+        for entry in self.journal.iter_mut().filter(|entry| entry.is_open_for(allocation)) {
+            entry.outcome = Some(failed(FailureReason::Interrupted));
+        }
+    }
+
+    /// The machine goes down and comes up again, with all that is on it.
+    pub fn reboots(&mut self) {
+        self.inbox.clear();
+        self.boots += 1;
     }
 
     fn boot(&self) -> Uuid {
@@ -202,7 +238,9 @@ impl Node {
         let mark = self.marks.get(&entry.allocation);
         if envelope.expires_at < now {
             entry.outcome = Some(failed(FailureReason::TaskExpired));
-        } else if mark.is_some_and(|(fence, _)| envelope.fence < *fence) {
+        } else if self.closed.contains(&entry.allocation)
+            || mark.is_some_and(|(fence, _)| envelope.fence < *fence)
+        {
             entry.outcome = Some(failed(FailureReason::StaleFence));
         } else {
             self.take_up(&mut entry, envelope.fence);
@@ -215,7 +253,7 @@ impl Node {
         let allocation = entry.allocation;
         // Newer work stops older.
         for older in &mut self.journal {
-            if older.allocation == allocation && older.outcome.is_none() {
+            if older.is_open_for(allocation) {
                 older.outcome = Some(failed(FailureReason::Interrupted));
             }
         }
@@ -307,10 +345,12 @@ impl Node {
             return failed(FailureReason::GuestMissing);
         }
         let boot_id_before = self.boot();
-        self.boots += 1;
         match luck {
             Luck::Fails(reason) => failed(reason),
-            Luck::Good | Luck::Residue => {
+            // It says that it was restarted, and was not.
+            Luck::Residue => TaskOutcome::Restarted { boot_id_before, boot_id: boot_id_before },
+            Luck::Good => {
+                self.boots += 1;
                 TaskOutcome::Restarted { boot_id_before, boot_id: self.boot() }
             }
         }

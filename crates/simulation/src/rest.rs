@@ -6,7 +6,8 @@ use std::time::Duration;
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use crate::actions;
+use crate::actions::{self, asking, nodes, operators, people};
+use crate::books::{Body, What};
 use crate::node::Luck;
 use crate::sim::Sim;
 
@@ -29,7 +30,7 @@ impl Sim<'_> {
             node.silent = 0;
         }
         for place in self.books.unanswered() {
-            let plan = actions::ask_for(self, place);
+            let plan = people::ask_for(self, place);
             self.alone(plan).await?;
         }
         self.rest().await?;
@@ -62,7 +63,7 @@ impl Sim<'_> {
     /// Every node says what is on it.
     pub(crate) async fn beat_all(&mut self) -> anyhow::Result<()> {
         for node in 0..self.nodes.len() {
-            let plan = actions::heartbeat(self, node);
+            let plan = nodes::heartbeat(self, node);
             self.alone(plan).await?;
         }
         Ok(())
@@ -92,7 +93,7 @@ impl Sim<'_> {
 
     /// A node does all it has to do, and does it well.
     async fn do_all(&mut self, node: usize) -> anyhow::Result<bool> {
-        let plan = actions::claim_for(self, node);
+        let plan = nodes::claim_for(self, node);
         self.alone(plan).await?;
         let given = std::mem::take(&mut self.nodes[node].inbox);
         let mut moved = !given.is_empty();
@@ -110,7 +111,7 @@ impl Sim<'_> {
         }
         for place in self.nodes[node].untold() {
             moved = true;
-            if let Some(plan) = actions::result_of(self, (node, place), 1, false) {
+            if let Some(plan) = nodes::result_of(self, (node, place), 1, false) {
                 self.alone(plan).await?;
             }
         }
@@ -129,7 +130,10 @@ impl Sim<'_> {
               UNION ALL
              SELECT 'message ' || event_id || ' waits for ' || consumer FROM bus_deliveries WHERE dead_at IS NULL
               UNION ALL
-             SELECT 'message ' || id || ' is not published' FROM outbox_events WHERE published_at IS NULL",
+             SELECT 'message ' || id || ' is not published' FROM outbox_events WHERE published_at IS NULL
+              UNION ALL
+             SELECT 'group ' || id || ' was given back, and nobody has told its members' FROM allocation_groups
+              WHERE release_id IS NOT NULL AND release_passed_on_at IS NULL",
         )
         .fetch_all(&mut self.bed.sql)
         .await?;
@@ -138,6 +142,7 @@ impl Sim<'_> {
 
     /// What must be true of everything that has come to rest.
     async fn check(&mut self) -> anyhow::Result<()> {
+        self.look().await?;
         for (invariant, rows, count) in store::audit::run(&self.bed.store).await? {
             if count > 0 {
                 self.broken(format!("{}: {}", invariant.name, rows.join("; ")));
@@ -149,27 +154,41 @@ impl Sim<'_> {
 
     /// What was promised is there, once.
     async fn check_promises(&mut self) -> anyhow::Result<()> {
-        let rows: Vec<(Uuid, String, String)> =
-            sqlx::query_as("SELECT id, coalesce(name, ''), status FROM allocations ORDER BY id")
-                .fetch_all(&mut self.bed.sql)
-                .await?;
+        let rows: Vec<(Uuid, Option<Uuid>, String, String)> = sqlx::query_as(
+            "SELECT id, NULL, coalesce(name, ''), status FROM allocations WHERE group_id IS NULL
+              UNION ALL
+             SELECT id, group_id, coalesce(name, ''), status FROM allocations WHERE group_id IS NOT NULL
+              UNION ALL
+             SELECT id, NULL, coalesce(name, ''), status FROM allocation_groups
+              ORDER BY id",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
         let mut broken = Vec::new();
         for request in &self.books.requests {
-            let name = request.body.name.as_deref().unwrap_or_default();
-            let made: Vec<_> = rows.iter().filter(|(_, called, _)| called == name).collect();
+            let name = request.name();
+            let made: Vec<_> = rows.iter().filter(|(_, _, called, _)| called == name).collect();
             if made.len() > 1 {
                 broken.push(format!("{name} was made {} times", made.len()));
             }
-            if let Some(answer) = request.answer
-                && !made.iter().any(|(id, _, _)| *id == answer)
+            if let Some(answer) = &request.answer
+                && !made.iter().any(|(id, ..)| *id == answer.id)
             {
                 broken.push(format!("{name} was promised and is not there"));
             }
+            if let (Body::Group(body), Some((group, ..))) = (&request.body, made.first()) {
+                let members = rows.iter().filter(|(_, of, _, _)| *of == Some(*group)).count();
+                if members != body.members.len() {
+                    broken.push(format!("{name} has {members} members"));
+                }
+            }
         }
-        for (id, name, status) in &rows {
-            if self.books.released.contains(id)
-                && !matches!(status.as_str(), "released" | "release_failed")
-            {
+        for (id, group, name, status) in &rows {
+            let with_group = group.is_some_and(|group| self.books.released.contains(&group));
+            let itself = self.books.released.contains(id);
+            let may_fail = !itself || self.books.groups.contains(id);
+            let gone = matches!(status.as_str(), "released" | "release_failed");
+            if (itself || with_group) && !gone && !(may_fail && status == "failed") {
                 broken.push(format!("{name} was given back and is {status}"));
             }
         }
@@ -221,21 +240,36 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// Everything is given back, and all of it ends.
+    /// Everything is given back, cleaned up and cleared, and all of it ends: every slot is anybody's.
     async fn give_back(&mut self) -> anyhow::Result<()> {
-        let open: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT id FROM allocations WHERE status NOT IN ('released', 'failed') ORDER BY id",
-        )
-        .fetch_all(&mut self.bed.sql)
-        .await?;
-        for id in open {
-            let plan = actions::force(self, id);
+        for id in self
+            .ids(
+                "SELECT id FROM allocations WHERE status NOT IN ('released', 'failed') ORDER BY id",
+            )
+            .await?
+        {
+            let plan = asking::ask(self, What::Force, id);
+            self.alone(plan).await?;
+        }
+        for id in self.ids("SELECT DISTINCT allocation_id FROM claims WHERE status = 'stuck' AND allocation_id IN (
+                                   SELECT id FROM allocations WHERE status = 'failed') ORDER BY 1").await? {
+            let plan = asking::ask(self, What::Clean, id);
             self.alone(plan).await?;
         }
         self.rest().await?;
+        for id in self.ids("SELECT id FROM claims WHERE status = 'quarantined' ORDER BY id").await?
+        {
+            let plan = operators::clear_one(self, id).await?;
+            // Once to say that nothing is there, and once to say that the books are closed.
+            self.beat_all().await?;
+            self.beat_all().await?;
+            self.alone(plan).await?;
+        }
         self.check().await?;
         let left: Vec<String> = sqlx::query_scalar(
-            "SELECT id || ' is ' || status FROM allocations WHERE status NOT IN ('released', 'failed')",
+            "SELECT id || ' is ' || status FROM allocations WHERE status NOT IN ('released', 'failed')
+              UNION ALL
+             SELECT id || ' is ' || status FROM claims WHERE status <> 'freed'",
         )
         .fetch_all(&mut self.bed.sql)
         .await?;
@@ -243,5 +277,9 @@ impl Sim<'_> {
             self.broken(format!("it can't be given back: {}", left.join(", ")));
         }
         Ok(())
+    }
+
+    async fn ids(&mut self, query: &'static str) -> anyhow::Result<Vec<Uuid>> {
+        Ok(sqlx::query_scalar(query).fetch_all(&mut self.bed.sql).await?)
     }
 }

@@ -23,6 +23,21 @@ const LOOKS_MAX: usize = 10_000;
 /// How often it is looked at how everything stands.
 const LOOK_EVERY: usize = 10;
 
+/// What is never there twice at any moment, whatever is done twice: a run has one piece of work under way, and a request one
+/// run, but for those by which a sweep takes it up again.
+const DOUBLED: &str = "
+    SELECT 'run ' || run_id || ' has ' || count(*) || ' tasks under way'
+      FROM node_tasks
+     WHERE status IN ('queued', 'dispatched')
+     GROUP BY run_id
+    HAVING count(*) > 1
+     UNION ALL
+    SELECT 'operation ' || (state ->> 'operation') || ' has ' || count(*) || ' runs of ' || workflow
+      FROM workflow_runs
+     WHERE workflow IN ('provision', 'restart', 'release') AND id NOT LIKE '%-again-%'
+     GROUP BY workflow, state ->> 'operation'
+    HAVING count(*) > 1";
+
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -345,8 +360,8 @@ impl Sim<'_> {
 
     fn hear(&mut self, number: usize, heard: Heard, fate: Fate) {
         let line = match &heard {
-            Heard::Created(_, answer) => told(answer.as_ref().map(short)),
-            Heard::Asked(_, _, answer) => told(answer.as_ref().map(|()| "done".to_owned())),
+            Heard::Created(_, answer) => told(answer.as_ref().map(|granted| short(&granted.id))),
+            Heard::Asked(_, answer) => told(answer.as_ref().map(|_| "done".to_owned())),
             Heard::Given(_, answer) => told(answer.as_ref().map(|given| match given {
                 Some(task) => format!("task {} dispatch {}", short(&task.task_id), task.dispatch),
                 None => "nothing".to_owned(),
@@ -369,16 +384,15 @@ impl Sim<'_> {
 
     fn settle_books(&mut self, heard: Heard) {
         match heard {
-            Heard::Created(place, Ok(id)) => {
-                if let Err(broken) = self.books.created(place, id) {
+            Heard::Created(place, Ok(granted)) => {
+                if let Err(broken) = self.books.granted(place, granted) {
                     self.broken(broken);
                 }
             }
             Heard::Created(place, Err(error)) => self.books.refused(place, &error),
-            Heard::Asked(what, id, Ok(())) => {
-                self.books.accepted(what, id);
-                if what == actions::CLEAR {
-                    self.nodes.iter_mut().for_each(|node| node.wipe(id));
+            Heard::Asked(asked, Ok(answer)) => {
+                if let Err(broken) = self.books.accepted(asked, answer) {
+                    self.broken(broken);
                 }
             }
             Heard::Given(node, Ok(Some(task))) => self.nodes[node].inbox.push(task),
@@ -388,7 +402,7 @@ impl Sim<'_> {
                 }
             }
             Heard::Beat(node, Ok(answer)) => self.nodes[node].forget(&answer.over),
-            Heard::Asked(_, _, Err(_))
+            Heard::Asked(_, Err(_))
             | Heard::Given(..)
             | Heard::Acknowledged(..)
             | Heard::Beat(..)
@@ -397,7 +411,7 @@ impl Sim<'_> {
     }
 
     /// How things stand together, allocation by allocation.
-    async fn look(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn look(&mut self) -> anyhow::Result<()> {
         let rows = sqlx::query(
             "SELECT allocations.status || ' ' || coalesce((
                         SELECT string_agg(claims.status, ',' ORDER BY claims.status)
@@ -412,6 +426,10 @@ impl Sim<'_> {
         .await?;
         for row in rows {
             self.report.states.insert(row.try_get(0)?);
+        }
+        let doubled: Vec<String> = sqlx::query_scalar(DOUBLED).fetch_all(&mut self.bed.sql).await?;
+        for what in doubled {
+            self.broken(what);
         }
         Ok(())
     }
@@ -448,7 +466,7 @@ pub fn short(id: &Uuid) -> String {
 fn fault_in(heard: &Heard) -> Option<String> {
     let error = match heard {
         Heard::Created(_, answer) => answer.as_ref().err(),
-        Heard::Asked(_, _, answer) => answer.as_ref().err(),
+        Heard::Asked(_, answer) => answer.as_ref().err(),
         Heard::Given(_, answer) => answer.as_ref().err(),
         Heard::Acknowledged(_, _, answer) => answer.as_ref().err(),
         Heard::Beat(_, answer) => answer.as_ref().err(),

@@ -5,6 +5,8 @@ use futures::future::BoxFuture;
 use uuid::Uuid;
 use wire::node::{HeartbeatAnswer, SignedTask};
 
+use crate::books::{Asked, Granted};
+
 /// What becomes of a process while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -23,10 +25,10 @@ pub enum Fate {
 /// What is heard of a story.
 #[derive(Debug)]
 pub enum Heard {
-    /// A request was answered: which of the books, and by which allocation.
-    Created(usize, Result<Uuid, Error>),
-    /// Somebody asked for a change of an allocation.
-    Asked(&'static str, Uuid, Result<(), Error>),
+    /// A request was answered: which of the books, and by what.
+    Created(usize, Result<Granted, Error>),
+    /// Somebody asked for something about what there is, and this is the answer's body.
+    Asked(Asked, Result<String, Error>),
     /// A node was given work, or not.
     Given(usize, Result<Option<SignedTask>, Error>),
     /// The control plane has heard how a node's task ended.

@@ -22,12 +22,12 @@ async fn a_seed_replays_exactly() {
         let first = sim::run(&mut bed, seed, 80).await.expect("it runs");
         let again = sim::run(&mut bed, seed, 80).await.expect("it runs");
         let differs = first.trace.iter().zip(&again.trace).position(|(one, other)| one != other);
-        assert_eq!(
-            differs,
-            None,
-            "seed {seed}: {:?}",
-            differs.map(|at| (&first.trace[at], &again.trace[at]))
-        );
+        let around = |trace: &[String], at: usize| {
+            trace[at.saturating_sub(20)..trace.len().min(at + 5)].join("\n")
+        };
+        let told = differs
+            .map(|at| format!("{}\n--\n{}", around(&first.trace, at), around(&again.trace, at)));
+        assert_eq!(differs, None, "seed {seed}: {}", told.unwrap_or_default());
         assert_eq!(first.trace.len(), again.trace.len());
     }
     bed.remove().await;

@@ -45,8 +45,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "newer work for an allocation stops older",
         edits: &[(
             AGENT,
-            "if older.allocation == allocation && older.outcome.is_none() {",
-            "if false && older.allocation == allocation {",
+            "if older.is_open_for(allocation) {",
+            "if false && older.is_open_for(allocation) {",
         )],
     },
     Mutant {

@@ -40,6 +40,17 @@ pub struct Lane {
     store: Store,
 }
 
+impl Lane {
+    /// Waits until nothing is left of a process that died. What it had begun beside itself may still stand in the queue for
+    /// the connection, and would be taken for a part of the next story; who joins the queue comes after it.
+    ///
+    /// # Errors
+    /// What the database refuses.
+    pub async fn outlive(&self) -> anyhow::Result<()> {
+        Ok(self.store.begin().await?.rollback().await?)
+    }
+}
+
 /// A story that a process is in the middle of.
 pub struct Busy {
     /// Its number in the trace.

@@ -127,12 +127,18 @@ fn work(
                 break;
             };
             let ran = AssertUnwindSafe(sim::run(&mut bed, seed, size.events)).catch_unwind().await;
-            let broken = |what: String| Report { seed, broken: vec![what], ..Report::default() };
-            let (report, spoilt) = match ran {
-                Ok(Ok(report)) => (report, false),
-                Ok(Err(error)) => (broken(format!("the run broke off: {error:#}")), true),
-                Err(_) => (broken("a story panicked".to_owned()), true),
+            let broken = |what: String| Report {
+                seed,
+                broken: vec![what],
+                spoilt: true,
+                ..Report::default()
             };
+            let report = match ran {
+                Ok(Ok(report)) => report,
+                Ok(Err(error)) => broken(format!("the run broke off: {error:#}")),
+                Err(_) => broken("a story panicked".to_owned()),
+            };
+            let spoilt = report.spoilt;
             let ended = size.stop_at_first && !report.broken.is_empty();
             stop.fetch_or(ended, Ordering::SeqCst);
             figures.lock().unwrap_or_else(PoisonError::into_inner).add(report);

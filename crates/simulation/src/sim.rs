@@ -20,6 +20,8 @@ use crate::story::{Fate, Heard, Plan};
 const PATIENCE: Duration = Duration::from_millis(2);
 /// A story that has not moved after so many looks never will.
 const LOOKS_MAX: usize = 10_000;
+/// No run takes that long, on any machine.
+const RUN_MAX: Duration = Duration::from_secs(90);
 /// How often it is looked at how everything stands.
 const LOOK_EVERY: usize = 10;
 
@@ -47,6 +49,8 @@ pub struct Report {
     pub trace: Vec<String>,
     /// What must not be; nothing, if all is well.
     pub broken: Vec<String>,
+    /// Whether what it ran on can't be used again.
+    pub spoilt: bool,
     /// How often what was done to it.
     pub counts: BTreeMap<String, u64>,
     /// The steps that were taken: machine, event, from, to.
@@ -100,7 +104,13 @@ pub async fn run(bed: &mut Bed, seed: u64, events: usize) -> anyhow::Result<Repo
         passed: Duration::ZERO,
         stories: 0,
     };
-    sim.live(events).await?;
+    match tokio::time::timeout(RUN_MAX, sim.live(events)).await {
+        Ok(lived) => lived?,
+        Err(_) => {
+            sim.broken("nothing moves any more");
+            sim.report.spoilt = true;
+        }
+    }
     Ok(sim.report)
 }
 
@@ -311,6 +321,7 @@ impl Sim<'_> {
                 if let Some(busy) = &mut busy {
                     lane.turnstile.kill(&mut busy.process, Death::Before).await;
                 }
+                lane.outlive().await?;
                 self.say(format!("{line} †"));
                 self.count("deaths");
                 return Ok(false);

@@ -9,6 +9,7 @@ pub mod books;
 pub mod coverage;
 pub mod dice;
 pub mod figures;
+mod hearing;
 pub mod node;
 mod rest;
 pub mod sim;

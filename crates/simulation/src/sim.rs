@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::bail;
-use control::Error;
 use sqlx::Row as _;
 use testkit::{Death, Process, Turnstile};
 use uuid::Uuid;
@@ -14,7 +13,7 @@ use crate::bed::{Bed, Busy};
 use crate::books::Books;
 use crate::dice::Dice;
 use crate::node::Node;
-use crate::story::{Fate, Heard, Plan};
+use crate::story::{Fate, Plan};
 
 /// How long a statement may take before it is asked whether it waits for somebody.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -369,58 +368,6 @@ impl Sim<'_> {
         woken
     }
 
-    fn hear(&mut self, number: usize, heard: Heard, fate: Fate) {
-        let line = match &heard {
-            Heard::Created(_, answer) => told(answer.as_ref().map(|granted| short(&granted.id))),
-            Heard::Asked(_, answer) => told(answer.as_ref().map(|_| "done".to_owned())),
-            Heard::Given(_, answer) => told(answer.as_ref().map(|given| match given {
-                Some(task) => format!("task {} dispatch {}", short(&task.task_id), task.dispatch),
-                None => "nothing".to_owned(),
-            })),
-            Heard::Acknowledged(_, _, answer) => told(answer.as_ref().cloned()),
-            Heard::Beat(_, answer) => told(answer.as_ref().map(|beat| beat.status.clone())),
-            Heard::Moved(answer) => match answer {
-                Ok(count) => format!("{count} moved"),
-                Err(reason) => reason.clone(),
-            },
-        };
-        self.say(format!("#{number} → {line}"));
-        if let Some(fault) = fault_in(&heard)
-            && !matches!(fate, Fate::Cut(_))
-        {
-            self.broken(format!("a story failed: {fault}"));
-        }
-        self.settle_books(heard);
-    }
-
-    fn settle_books(&mut self, heard: Heard) {
-        match heard {
-            Heard::Created(place, Ok(granted)) => {
-                if let Err(broken) = self.books.granted(place, granted) {
-                    self.broken(broken);
-                }
-            }
-            Heard::Created(place, Err(error)) => self.books.refused(place, &error),
-            Heard::Asked(asked, Ok(answer)) => {
-                if let Err(broken) = self.books.accepted(asked, answer) {
-                    self.broken(broken);
-                }
-            }
-            Heard::Given(node, Ok(Some(task))) => self.nodes[node].inbox.push(task),
-            Heard::Acknowledged(node, task, Ok(_)) => {
-                for entry in &mut self.nodes[node].journal {
-                    entry.acknowledged |= entry.task == task;
-                }
-            }
-            Heard::Beat(node, Ok(answer)) => self.nodes[node].forget(&answer.over),
-            Heard::Asked(_, Err(_))
-            | Heard::Given(..)
-            | Heard::Acknowledged(..)
-            | Heard::Beat(..)
-            | Heard::Moved(_) => {}
-        }
-    }
-
     /// How things stand together, allocation by allocation.
     pub(crate) async fn look(&mut self) -> anyhow::Result<()> {
         let rows = sqlx::query(
@@ -463,43 +410,8 @@ impl Sim<'_> {
     }
 }
 
-fn told(answer: Result<String, &Error>) -> String {
-    answer.unwrap_or_else(|error| error.chain())
-}
-
 /// The end of an identity, which tells it from the others of a run.
 pub fn short(id: &Uuid) -> String {
     let text = id.simple().to_string();
     text[text.len() - 4..].to_owned()
-}
-
-/// What no story may answer.
-fn fault_in(heard: &Heard) -> Option<String> {
-    let error = match heard {
-        Heard::Created(_, answer) => answer.as_ref().err(),
-        Heard::Asked(_, answer) => answer.as_ref().err(),
-        Heard::Given(_, answer) => answer.as_ref().err(),
-        Heard::Acknowledged(_, _, answer) => answer.as_ref().err(),
-        Heard::Beat(_, answer) => answer.as_ref().err(),
-        Heard::Moved(Ok(_)) => return None,
-        Heard::Moved(Err(reason)) => {
-            let lost = reason.contains("lost to another");
-            return (!lost).then(|| reason.clone());
-        }
-    }?;
-    let is_fault = match error {
-        Error::Broken(_) | Error::Spine(_) => true,
-        Error::Store(store::Error::Conflict) => false,
-        Error::Store(_) => true,
-        Error::NotFound(_)
-        | Error::NoSuch(_)
-        | Error::Forbidden(_)
-        | Error::Unauthenticated(_)
-        | Error::Invalid(_)
-        | Error::Conflict(_)
-        | Error::SkuUnavailable { .. }
-        | Error::IdempotencyMismatch
-        | Error::IdempotencyInFlight => false,
-    };
-    is_fault.then(|| error.chain())
 }

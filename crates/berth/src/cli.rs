@@ -6,7 +6,9 @@ use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parse
 use wire::problem::ProblemCode;
 
 use crate::client::Client;
-use crate::commands::{account, admin, alloc, app, audit, group, login, machine, sim, sku};
+use crate::commands::{
+    account, admin, alloc, app, audit, explain, group, login, machine, sim, sku,
+};
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
 use crate::{say, up};
@@ -86,6 +88,9 @@ enum Command {
         after_help = "Example:\n  berth group create --name training --member h100.slice:8:2@eu-1"
     )]
     Group(group::GroupCommand),
+    /// Why an allocation or a group is as it is: what it waits for, who is next, what you may do
+    #[command(after_help = "Example:\n  berth explain training")]
+    Explain(explain::Explain),
     /// App instances: applications bound to an allocation or a group
     #[command(
         subcommand,
@@ -214,6 +219,7 @@ pub(crate) fn run() -> Done {
         Command::Sku(command) => wait_for(command.run(&session.client()?)),
         Command::Alloc(command) => wait_for(command.run(&session.client()?)),
         Command::Group(command) => wait_for(command.run(&session.client()?)),
+        Command::Explain(explain) => wait_for(explain.run(&session.client()?)),
         Command::App(command) => wait_for(command.run(&session.client()?)),
         Command::Admin(command) => wait_for(command.run(&session.client()?))
             .map_err(|failure| session.as_operator(failure)),

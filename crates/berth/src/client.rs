@@ -169,15 +169,8 @@ impl Client {
         self.whole("/availability").await
     }
 
-    pub(crate) async fn allocations(
-        &self,
-        project: Option<Uuid>,
-        status: Option<AllocationStatus>,
-    ) -> Done<Vec<Allocation>> {
-        let mut query = Vec::new();
-        query.extend(project.map(|project| ("project_id", project.to_string())));
-        query.extend(status.map(|status| ("status", status.to_string())));
-        self.all("/allocations", &query).await
+    pub(crate) async fn allocations(&self, query: Query<'_>) -> Done<Vec<Allocation>> {
+        self.all("/allocations", query).await
     }
 
     pub(crate) async fn create_allocation(&self, new: &NewAllocation) -> Done<Allocation> {

@@ -97,7 +97,7 @@ pub(crate) async fn allocation(client: &Client, word: &str) -> Done<Allocation> 
     match Uuid::try_parse(word) {
         Ok(id) => client.allocation(id).await,
         Err(_) => {
-            let all = client.allocations(None, None).await?;
+            let all = client.allocations(&[]).await?;
             pick(word, "allocation", &all, "alloc list").cloned()
         }
     }

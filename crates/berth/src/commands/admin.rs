@@ -10,9 +10,10 @@ use domain::machines::node::Status;
 use lifecycle::Code as _;
 use uuid::Uuid;
 use wire::http::admin::{Because, FreshNode, NewNode, Node};
+use wire::http::allocation_groups::GroupStatus;
 use wire::http::allocations::{AllocationStatus, ForceRelease};
 
-use super::alloc;
+use super::{alloc, explain, group};
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::exit::{Done, Exit, Failure};
@@ -55,9 +56,20 @@ pub(crate) enum AdminCommand {
     /// What happened to an allocation, with who did it and on which machine
     #[command(after_help = "Example:\n  berth --context operator admin timeline training")]
     Timeline(alloc::One),
-    /// Why an allocation is as it is, with what it holds, its machine, and the commands that help
+    /// Everybody's groups
+    #[command(
+        after_help = "Example:\n  berth --context operator admin groups --status release_failed"
+    )]
+    Groups {
+        /// Only those in this status
+        #[arg(long, value_parser = group::status)]
+        status: Option<GroupStatus>,
+        #[command(flatten)]
+        output: Json,
+    },
+    /// Why an allocation or a group is as it is, with its workflows and its machine
     #[command(after_help = "Example:\n  berth --context operator admin explain training")]
-    Explain(alloc::One),
+    Explain(explain::Explain),
     /// The fleet
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Nodes(NodesCommand),
@@ -112,11 +124,18 @@ impl AdminCommand {
                     alloc::timeline_table(&timeline)
                 }
             }
-            AdminCommand::Explain(one) => {
-                let id = allocation_id(client, &one.allocation).await?;
-                let told = client.operator_explain(id).await?;
-                if one.output.json { say::json(&told) } else { alloc::explain::page(&told) }
+            AdminCommand::Groups { status, output } => {
+                let all = client.all_groups(status).await?;
+                if output.json {
+                    return say::json(&all);
+                }
+                if all.is_empty() {
+                    teach("There are none. What is there, one by one:", "admin allocations");
+                    return Ok(());
+                }
+                group::table(&all)
             }
+            AdminCommand::Explain(explain) => explain.run_as_operator(client).await,
             AdminCommand::Nodes(command) => command.run(client).await,
             AdminCommand::Recovery(command) => command.run(client).await,
             AdminCommand::DeadLetters(command) => command.run(client).await,

@@ -1,7 +1,6 @@
 //! Allocations, as their tenant sees them.
 
 pub(crate) mod create;
-pub(super) mod explain;
 mod receipt;
 mod release;
 mod restart;
@@ -13,6 +12,7 @@ use domain::machines::allocation::Status;
 use lifecycle::Code as _;
 use wire::http::allocations::{Allocation, AllocationStatus};
 
+use super::{explain, group};
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::exit::Done;
@@ -34,7 +34,7 @@ pub(crate) enum AllocCommand {
     Create(create::Create),
     /// What you have
     #[command(
-        after_help = "Examples:\n  berth alloc list\n  berth alloc list --status active --json"
+        after_help = "Examples:\n  berth alloc list\n  berth alloc list --status active --json\n  berth alloc list --group training"
     )]
     List(List),
     /// One allocation, with what it is doing
@@ -50,7 +50,7 @@ pub(crate) enum AllocCommand {
     Restart(restart::Restart),
     /// Why it is as it is: what it waits for, who is next, what you may do
     #[command(after_help = "Example:\n  berth alloc explain training")]
-    Explain(explain::Explain),
+    Explain(One),
     /// Gives it back: everything on it is erased, and billing stops; what is under way is called off
     #[command(
         visible_alias = "cancel",
@@ -73,6 +73,9 @@ pub(crate) struct List {
     /// Only those in this status
     #[arg(long, value_parser = status)]
     status: Option<AllocationStatus>,
+    /// Only the members of this group: a name, an id, or how an id begins
+    #[arg(long)]
+    group: Option<String>,
     #[command(flatten)]
     output: Json,
 }
@@ -99,9 +102,18 @@ impl AllocCommand {
         match self {
             AllocCommand::Create(create) => create.run(client).await,
             AllocCommand::List(list) => {
-                let all = client.allocations(None, list.status).await?;
+                let mut query = Vec::new();
+                query.extend(list.status.map(|status| ("status", status.to_string())));
+                if let Some(word) = &list.group {
+                    query.push(("group", group::meant(client, word).await?.id.to_string()));
+                }
+                let all = client.allocations(&query).await?;
                 if list.output.json {
                     return say::json(&all);
+                }
+                if all.is_empty() && !query.is_empty() {
+                    teach("None of your allocations is like that. All of them:", "alloc list");
+                    return Ok(());
                 }
                 if all.is_empty() {
                     teach(
@@ -117,7 +129,10 @@ impl AllocCommand {
                 if one.output.json { say::json(&allocation) } else { show(&allocation) }
             }
             AllocCommand::Timeline(timeline) => timeline.run(client).await,
-            AllocCommand::Explain(explain) => explain.run(client).await,
+            AllocCommand::Explain(one) => {
+                let id = resolve::allocation(client, &one.allocation).await?.id;
+                explain::allocation(client.explain(id).await?, one.output)
+            }
             AllocCommand::Restart(restart) => restart.run(client).await,
             AllocCommand::Release(release) => release.run(client).await,
             AllocCommand::Receipt(receipt) => receipt.run(client).await,
@@ -165,6 +180,7 @@ pub(crate) fn show(allocation: &Allocation) -> Done {
     let (gpus, sku, region) = (allocation.gpus, &allocation.sku, &allocation.region);
     sheet.line("what", format!("{gpus} × {sku} in {region}"));
     sheet.line("image", allocation.image.clone());
+    sheet.line("group", allocation.group_id.map(|group| group.to_string()));
     let slots: Vec<String> = allocation.slots.iter().map(ToString::to_string).collect();
     let slots =
         if slots.is_empty() { String::new() } else { format!(", GPUs {}", slots.join(" ")) };

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use uuid::Uuid;
-use wire::http::app_instances::{AppInstance, NewAppInstance, NewAppMember};
+use wire::http::app_instances::{AppInstance, AppMembers, NewAppInstance, NewAppMember};
 
 use super::group;
 use crate::cli::{Json, teach};
@@ -30,6 +30,11 @@ pub(crate) enum AppCommand {
     /// One app instance, with who plays which role
     #[command(after_help = "Example:\n  berth app show my-cluster")]
     Show(One),
+    /// Says who plays which role from now on; whoever is not named plays none
+    #[command(
+        after_help = "Examples:\n  berth app roles my-cluster --role training-1=head --role training-2=worker\n  berth app roles my-cluster"
+    )]
+    Roles(Roles),
     /// Ends an app instance; what it is bound to stays as it is
     #[command(after_help = "Example:\n  berth app end my-cluster")]
     End(One),
@@ -66,6 +71,16 @@ pub(crate) struct One {
     app: String,
     #[command(flatten)]
     output: Json,
+}
+
+/// `berth app roles`
+#[derive(Args)]
+pub(crate) struct Roles {
+    #[command(flatten)]
+    one: One,
+    /// Who plays which role; may be repeated
+    #[arg(long = "role", value_name = "ALLOCATION=ROLE", value_parser = role)]
+    roles: Vec<(String, String)>,
 }
 
 fn role(text: &str) -> Result<(String, String), String> {
@@ -110,6 +125,11 @@ impl AppCommand {
                 table(&all)
             }
             AppCommand::Show(one) => one.tell(&meant(client, &one.app).await?),
+            AppCommand::Roles(Roles { one, roles }) => {
+                let app = meant(client, &one.app).await?;
+                let members = members(client, roles).await?;
+                one.tell(&client.put_app_members(app.id, &AppMembers { members }).await?)
+            }
             AppCommand::End(one) => {
                 let app = meant(client, &one.app).await?;
                 one.tell(&client.end_app_instance(app.id).await?)
@@ -133,11 +153,7 @@ impl Create {
         } else if let Some(word) = &self.allocation {
             allocation_id = Some(resolve::allocation(client, word).await?.id);
         }
-        let mut members = Vec::with_capacity(self.roles.len());
-        for (who, role) in self.roles {
-            let allocation_id = resolve::allocation(client, &who).await?.id;
-            members.push(NewAppMember { allocation_id, role });
-        }
+        let members = members(client, self.roles).await?;
         let new = NewAppInstance {
             project_id: project.id,
             name: self.name,
@@ -149,6 +165,15 @@ impl Create {
         let made = client.create_app_instance(&new).await?;
         if self.output.json { say::json(&made) } else { show(&made) }
     }
+}
+
+async fn members(client: &Client, roles: Vec<(String, String)>) -> Done<Vec<NewAppMember>> {
+    let mut members = Vec::with_capacity(roles.len());
+    for (who, role) in roles {
+        let allocation_id = resolve::allocation(client, &who).await?.id;
+        members.push(NewAppMember { allocation_id, role });
+    }
+    Ok(members)
 }
 
 async fn meant(client: &Client, word: &str) -> Done<AppInstance> {

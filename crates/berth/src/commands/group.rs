@@ -11,6 +11,7 @@ use lifecycle::Code as _;
 use uuid::Uuid;
 use wire::http::allocation_groups::{AllocationGroup, GroupMember, GroupStatus};
 
+use super::explain;
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::exit::Done;
@@ -36,6 +37,9 @@ pub(crate) enum GroupCommand {
     /// One group with its members
     #[command(after_help = "Example:\n  berth group show training")]
     Show(One),
+    /// Why it is as it is: which members it waits for, who is next, what you may do
+    #[command(after_help = "Example:\n  berth group explain training")]
+    Explain(One),
     /// Gives all of it back: everything on its members is erased, and billing stops
     #[command(
         after_help = "Examples:\n  berth group release training --wait\n  berth group release training --yes"
@@ -63,7 +67,7 @@ pub(crate) struct One {
 }
 
 /// A status by its word.
-fn status(text: &str) -> Result<GroupStatus, String> {
+pub(crate) fn status(text: &str) -> Result<GroupStatus, String> {
     Status::parse(text).map(Into::into).ok_or_else(|| {
         let known: Vec<&str> = Status::ALL.iter().map(|status| status.code()).collect();
         format!("there are {}", known.join(", "))
@@ -106,6 +110,10 @@ impl GroupCommand {
                 let group = meant(client, &one.group).await?;
                 if one.output.json { say::json(&group) } else { show(&group) }
             }
+            GroupCommand::Explain(one) => {
+                let id = meant(client, &one.group).await?.id;
+                explain::group(client.explain_group(id).await?, one.output)
+            }
             GroupCommand::Release(release) => release.run(client).await,
         }
     }
@@ -142,7 +150,8 @@ fn price(members: &[GroupMember]) -> Option<String> {
     Some(hourly(members.iter().map(second).sum(), 1, currency))
 }
 
-fn table(all: &[AllocationGroup]) -> Done {
+/// Groups as a table on stdout.
+pub(crate) fn table(all: &[AllocationGroup]) -> Done {
     let mut sheet = Sheet::new(&["name", "id", "status", "members", "gpus", "price", "age"]);
     for each in all {
         let gpus: i32 = each.members.iter().map(|member| i32::from(member.gpus)).sum();

@@ -8,26 +8,26 @@ use testkit::Database;
 use crate::berth::{Home, Ran};
 
 /// An installation on a database and ports of its own. It is taken down whatever becomes of the test.
-struct Installation {
-    home: Home,
+pub(crate) struct Installation {
+    pub(crate) home: Home,
     url: String,
     api: String,
     gateway: String,
 }
 
 impl Installation {
-    fn new(url: String) -> Installation {
+    pub(crate) fn new(url: String) -> Installation {
         // Both are held at once, so that they differ.
         let free = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let [api, gateway] = free.map(|held| held.local_addr().expect("it has one").to_string());
         Installation { home: Home::new(), url, api, gateway }
     }
 
-    fn folder(&self) -> String {
+    pub(crate) fn folder(&self) -> String {
         self.home.path().join("place").display().to_string()
     }
 
-    fn up(&self) -> Ran {
+    pub(crate) fn up(&self) -> Ran {
         self.home.run(&[
             "up",
             "--detach",
@@ -46,13 +46,13 @@ impl Installation {
         ])
     }
 
-    fn ok(&self, words: &[&str]) -> Ran {
+    pub(crate) fn ok(&self, words: &[&str]) -> Ran {
         let ran = self.home.run(words);
         assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
         ran
     }
 
-    fn down(&self) -> Ran {
+    pub(crate) fn down(&self) -> Ran {
         self.home.run(&["down", "--data", &self.folder()])
     }
 
@@ -70,14 +70,14 @@ impl Drop for Installation {
     }
 }
 
-fn json(ran: &Ran) -> Value {
+pub(crate) fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.out).expect("it is JSON and nothing else")
 }
 
 const CREATE: [&str; 8] =
     ["alloc", "create", "--sku", "h100.slice", "--gpus", "2", "--region", "eu-1"];
 
-fn create(name: &str) -> Vec<&str> {
+pub(crate) fn create(name: &str) -> Vec<&str> {
     CREATE.iter().copied().chain(["--name", name, "--wait", "--json"]).collect()
 }
 
@@ -153,6 +153,28 @@ async fn a_fault_that_is_ordered_strikes_and_is_explained() {
     database.remove().await;
 }
 
+/// Everybody finds out why the group `training` of that id is as it is, and what belongs to it.
+fn is_explained(whole: &Installation, group: &str) {
+    let members = json(&whole.ok(&["alloc", "list", "--group", "training", "--json"]));
+    assert_eq!(members.as_array().map(Vec::len), Some(3));
+    assert!(whole.ok(&["alloc", "show", "training-1"]).out.contains(group));
+    for words in [["explain", "training"], ["explain", group]] {
+        let told = whole.ok(&words).out;
+        assert!(
+            told.contains("training is active") && told.contains("training-3, optional"),
+            "{told}"
+        );
+    }
+    assert!(whole.ok(&["explain", "training-2"]).out.starts_with("active since"), "one of them");
+    assert_eq!(whole.ok(&["group", "explain", "training"]).out, whole.ok(&["explain", group]).out);
+    assert_eq!(whole.home.run(&["explain", "nobody"]).code, 5);
+    let admin = |words: &[&str]| whole.ok(&[&["--context", "operator", "admin"], words].concat());
+    assert!(admin(&["groups"]).out.contains("training"));
+    let told = admin(&["explain", "training-1"]).out;
+    assert!(told.contains("Machine") && told.contains("eu-1-"), "{told}");
+    assert!(admin(&["explain", group]).out.contains("Last steps"), "{told}");
+}
+
 #[tokio::test]
 async fn a_group_is_had_used_and_given_back_by_its_commands() {
     let database = Database::new().await;
@@ -181,6 +203,13 @@ async fn a_group_is_had_used_and_given_back_by_its_commands() {
     assert_eq!(json(&app)["members"][0]["role"], "head");
     assert!(whole.ok(&["app", "list"]).out.contains("active"));
     assert!(whole.ok(&["app", "show", "cluster"]).out.contains("training-1, which is active"));
+
+    let roles = ["app", "roles", "cluster", "--role", "training-2=head", "--json"];
+    let changed = json(&whole.ok(&roles));
+    assert_eq!(changed["members"].as_array().map(Vec::len), Some(1), "who is not named has none");
+    assert_eq!(changed["members"][0]["name"], "training-2");
+
+    is_explained(&whole, made["id"].as_str().expect("an id"));
 
     let much = whole.home.run(&["group", "create", "--member", "h100.slice:8:32@eu-1"]);
     assert_eq!(much.code, 7, "{}", much.err);

@@ -12,6 +12,7 @@ use lifecycle::{Code as _, Machine as _, Rest};
 use store::views::allocations::{self, Row};
 use store::views::{explain as stored, timeline};
 use store::workflow_runs::{self, RunRow};
+use wire::http::allocations::{ActionWord, Allocation};
 use wire::http::explain::{
     Awaited, Explanation, MachineState, MayDo, NextStep, Owner, RefusedReport, RunAtIt, StepTaken,
 };
@@ -74,21 +75,15 @@ async fn made(
     let viewer = Viewer::of(caller, row.role);
     let shown = view::shown(row, viewer);
     let claims = if operator { claims::waiting_of(ctx, id).await? } else { Vec::new() };
-    let names = Names { id: shown.id, name: None, node: None, allocation: None };
-    let may_do = shown.allowed_actions.iter().map(|action| MayDo {
-        action: *action,
-        sentence: sentence_of_action(action.0).to_owned(),
-        command: Some(names.fill(of_action(action.0, operator))),
-    });
     Ok(Explanation {
         allocation_id: shown.id,
         status: shown.status,
         since: shown.status_at,
+        may_do: may_do(&shown, reader),
         reason: shown.status_reason,
         doing: shown.status_text,
         waits_for,
         next_step,
-        may_do: may_do.collect(),
         steps,
         refused: refused.iter().map(|report| refusal(reader, report)).collect(),
         runs: runs.into_iter().filter(|_| operator).map(run).collect(),
@@ -99,6 +94,33 @@ async fn made(
         }),
         claims,
     })
+}
+
+/// What an allocation waits for, and its next step: what a group says of each of its members.
+pub(crate) async fn standing(
+    ctx: &Ctx,
+    row: &Row,
+    reader: Reader,
+) -> Result<(Vec<Awaited>, Option<NextStep>), Error> {
+    let next_step = next_step(ctx, row, reader).await?;
+    // Nothing goes on in what is used or gone.
+    if matches!(row.status, Status::Active | Status::Released) {
+        return Ok((Vec::new(), next_step));
+    }
+    let runs = workflow_runs::open_about(&ctx.store, row.id).await?;
+    let machine = stored::machine(&ctx.store, AllocationId(row.id)).await?;
+    Ok((awaited(ctx, row, &runs, machine.as_ref()).await?, next_step))
+}
+
+/// What may be done with it, and what comes of that.
+pub(crate) fn may_do(shown: &Allocation, reader: Reader) -> Vec<MayDo> {
+    let names = Names { id: shown.id, name: None, node: None, allocation: None };
+    let may = |action: &ActionWord| MayDo {
+        action: *action,
+        sentence: sentence_of_action(action.0).to_owned(),
+        command: Some(names.fill(of_action(action.0, reader == Reader::Operator))),
+    };
+    shown.allowed_actions.iter().map(may).collect()
 }
 
 /// What it waits for: its tasks, the pause before the next one, or somebody who begins; and the machine, when that is away.
@@ -247,7 +269,8 @@ fn refusal(reader: Reader, refused: &stored::Refused) -> RefusedReport {
     }
 }
 
-fn run(row: RunRow) -> RunAtIt {
+/// A run, as operators are told of it.
+pub(crate) fn run(row: RunRow) -> RunAtIt {
     RunAtIt {
         id: row.id,
         workflow: row.workflow,

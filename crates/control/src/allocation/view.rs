@@ -44,16 +44,19 @@ pub struct Filter {
     pub project_id: Option<Uuid>,
     /// Those in one status only.
     pub status: Option<Status>,
+    /// The members of one group only.
+    pub group_id: Option<Uuid>,
 }
 
 impl Filter {
     /// What makes a list another one: its name, who asks, and the filter.
     fn named(self, list: &'static str, caller: &Caller) -> impl Serialize {
-        (list, caller.user_id, self.project_id, self.status.map(|status| status.code()))
+        let status = self.status.map(|status| status.code());
+        (list, caller.user_id, self.project_id, status, self.group_id)
     }
 
     fn stored(self) -> allocations::Filter {
-        allocations::Filter { project: self.project_id, status: self.status }
+        allocations::Filter { project: self.project_id, status: self.status, group: self.group_id }
     }
 }
 
@@ -149,6 +152,7 @@ pub(crate) fn shown(row: Row, viewer: Viewer) -> Allocation {
         name: row.name.unwrap_or_else(|| format!("{}-{}", row.sku, row.id.simple())),
         project_id: row.project_id,
         owner_id: row.owner_id,
+        group_id: row.group_id,
         status: row.status.into(),
         status_at: row.status_at,
         status_reason: row.reason.as_deref().map(|reason| word(reason).to_owned()),
@@ -321,6 +325,7 @@ mod tests {
             seq: 3,
             node: None,
             node_silent_since: None,
+            group_id: None,
             slots: vec![],
             role: None,
         }

@@ -71,6 +71,29 @@ pub async fn list(
     Ok(paging.page(ctx, rows.into_iter().map(shown).collect(), |group| group.id))
 }
 
+/// All groups, newest first, for operators.
+///
+/// # Errors
+/// [`Error::Forbidden`] for anybody else, [`Error::Invalid`] for a limit or a cursor that is none.
+pub async fn admin_list(
+    ctx: &Ctx,
+    caller: &Caller,
+    filter: &Filter,
+    limit: Option<u16>,
+    cursor: Option<&str>,
+) -> Result<Page<AllocationGroup>, Error> {
+    caller.needs(Permission::FleetRead)?;
+    let status = filter.status.map(|status| status.code());
+    let of = ("admin/allocation-groups", caller.user_id, filter.project_id, status);
+    let paging = Paging::read(ctx, &of, limit, cursor)?;
+    let (rows, before) = (paging.rows(), paging.after());
+    let stored = allocation_groups::Filter { project: filter.project_id, status: filter.status };
+    let rows = allocation_groups::list_all(&ctx.store, stored, rows, before).await?;
+    let viewer = Viewer::of(caller, None);
+    let items = rows.into_iter().map(|row| shown(row, viewer)).collect();
+    Ok(paging.page(ctx, items, |group: &AllocationGroup| group.id))
+}
+
 /// The group as this transaction leaves it, for the answer of who changed it.
 ///
 /// # Errors
@@ -84,7 +107,7 @@ pub async fn in_transaction(
     Ok(shown(row.ok_or(Error::NotFound("allocation group"))?, viewer))
 }
 
-fn shown(row: Row, viewer: Viewer) -> AllocationGroup {
+pub(super) fn shown(row: Row, viewer: Viewer) -> AllocationGroup {
     let allowed_actions = allowed_actions(&row, viewer);
     let status_text = status_text(&row);
     let steps: i64 = row.members.iter().map(|member| member.allocation.seq).sum();

@@ -378,7 +378,7 @@ async fn somebody_elses_allocation_is_refused_like_one_that_is_not_there() {
     let filter = view::Filter::default();
     let hers = view::list(&house.ctx, &eve, &filter, None, None).await.expect("a list");
     assert!(hers.items.is_empty());
-    let project = view::Filter { project_id: Some(house.project), status: None };
+    let project = view::Filter { project_id: Some(house.project), ..view::Filter::default() };
     let theirs = view::list(&house.ctx, &eve, &project, None, None).await;
     assert!(matches!(theirs, Err(Error::NotFound("project"))));
     let all = view::admin_list(&house.ctx, &eve, &filter, None, None).await;

@@ -20,6 +20,7 @@ mod doors;
 mod enrol;
 mod explain;
 mod findings;
+mod group_explain;
 mod long_wait;
 mod node_drain;
 mod node_silent;

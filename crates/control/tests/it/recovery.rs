@@ -72,7 +72,7 @@ async fn an_abandoned_release_sets_everything_aside_and_proves_nothing() {
     let house = house().await;
     let id = given_up(&house, 2).await;
     let (ctx, operator, of) = (&house.ctx, &house.operator, AllocationId(id));
-    let listed = view::Filter { project_id: None, status: Some(Status::ReleaseFailed) };
+    let listed = view::Filter { status: Some(Status::ReleaseFailed), ..view::Filter::default() };
     let listed = view::admin_list(ctx, operator, &listed, None, None).await.expect("a page");
     let may: Vec<Action> = listed.items[0].allowed_actions.iter().map(|action| action.0).collect();
     assert_eq!(may, [Action::ForceRelease, Action::Abandon]);

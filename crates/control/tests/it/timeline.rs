@@ -11,7 +11,7 @@ use domain::machines::allocation::Status;
 use testkit::{Act, House, new_id};
 use wire::http::allocations::Action;
 use wire::http::timeline::{Basis, ItemKind, ItemStatus, Timeline, TimelineItem};
-use wire::node::{FailureReason, PhaseStatus};
+use wire::node::{FailureReason, PhaseStatus, TaskOutcome};
 
 async fn seen(house: &House, id: uuid::Uuid) -> Timeline {
     timeline::for_tenant(&house.ctx, &house.tenant, AllocationId(id)).await.expect("theirs")
@@ -155,6 +155,89 @@ async fn however_it_went_the_items_add_up_to_the_wall_time() {
     house.close().await;
 }
 
+/// Every item says what it is in a sentence or a few words for people; what failed says why, and what is done about it.
+fn is_understandable(told: &Timeline) {
+    for item in &told.items {
+        let summary = item.summary.as_str();
+        assert!(
+            summary.starts_with(|first: char| first.is_uppercase() || first.is_ascii_digit()),
+            "{item:?}"
+        );
+        assert!(summary.split_whitespace().count() >= 3, "{item:?}");
+        assert!(!summary.contains('_') && !summary.contains("::"), "a word of ours: {item:?}");
+        if item.status.0 == ItemStatus::Failed {
+            let advice = item.advice.as_deref().unwrap_or_default();
+            assert!(item.reason.is_some() && advice.ends_with('.'), "{item:?}");
+        }
+    }
+}
+
+/// How each step of the allocation is told, in order.
+fn states(told: &Timeline) -> Vec<&str> {
+    let of_state = |item: &&TimelineItem| item.kind.0 == ItemKind::AllocationState;
+    told.items.iter().filter(of_state).map(|item| item.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn whatever_became_of_it_its_steps_add_up_and_can_be_understood() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0, 0, 0, 0]).await;
+    let told = async |id| {
+        let told = seen(&house, id).await;
+        adds_up(&told);
+        is_understandable(&told);
+        told
+    };
+    // Failed, and slow before it did.
+    house.first_node().will(&[Act::FallSilent]);
+    let failed = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    house.ctx.clock.advance(Duration::from_secs(240));
+    let slow = told(failed).await;
+    assert!((240..300).contains(&slow.total_seconds), "{slow:?}");
+    let given = house.first_node().take_held().pop().expect("it was handed out");
+    let outcome = TaskOutcome::Failed {
+        reason: FailureReason::SshNotReady.into(),
+        phase: None,
+        message: String::new(),
+    };
+    house.first_node().answer(&house.ctx, &given, outcome).await;
+    house.settle().await;
+    let of_failed = told(failed).await;
+    assert_eq!(states(&of_failed), ["requested", "provisioning_started", "failed"]);
+    // Cancelled while the machine was at it.
+    house.first_node().will(&[Act::FallSilent]);
+    let cancelled = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    house.ctx.clock.advance(Duration::from_secs(30));
+    house.release(cancelled).await.expect("theirs");
+    house.settle().await;
+    let of_cancelled = told(cancelled).await;
+    assert_eq!(states(&of_cancelled)[1..], ["provisioning_started", "releasing", "released"]);
+    // A clean-up that was given up, stood for an hour, and was then tried again.
+    let left = house.active("h100.slice", 1).await.id;
+    house.first_node().will(&[Act::LeaveResidue; 5]);
+    house.release(left).await.expect("theirs");
+    house.settle().await;
+    for _ in 0..10 {
+        house.pass(Duration::from_secs(600)).await;
+    }
+    let of_left = told(left).await;
+    assert_eq!(of_left.status.0, Status::ReleaseFailed, "{of_left:?}");
+    house.pass(Duration::from_secs(3_600)).await;
+    let of_left = told(left).await;
+    let stood = task(&of_left, "release_failed").duration_seconds;
+    assert!(stood >= 3_600, "the time in which it stands is in it: {of_left:?}");
+    house.release(left).await.expect("once more");
+    house.settle().await;
+    let of_left = told(left).await;
+    assert_eq!(
+        states(&of_left)[2..],
+        ["active", "releasing", "release_failed", "releasing", "released"]
+    );
+    house.close().await;
+}
+
 #[tokio::test]
 async fn a_failure_is_told_with_what_is_done_about_it() {
     let mut house = House::open().await;
@@ -247,7 +330,7 @@ async fn what_may_be_done_depends_on_who_asks_and_where_it_stands() {
     assert_eq!(actions(&house.tenant).await, [Action::Restart, Action::Release]);
     let both = Caller { operator: true, ..house.tenant.clone() };
     assert_eq!(actions(&both).await, [Action::Restart, Action::Release, Action::ForceRelease]);
-    let filter = view::Filter { project_id: None, status: Some(Status::Active) };
+    let filter = view::Filter { status: Some(Status::Active), ..view::Filter::default() };
     let page = view::admin_list(&house.ctx, &house.operator, &filter, None, None).await;
     let page = page.expect("a list");
     let offered: Vec<Action> =

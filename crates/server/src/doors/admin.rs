@@ -32,6 +32,8 @@ pub(super) struct Which {
     /// Only those in this status: `release_failed` is what waits for an operator.
     #[param(value_type = Option<AllocationStatus>, inline)]
     status: Option<AllocationStatus>,
+    /// Only the members of this group.
+    group: Option<Uuid>,
     /// How many items at most.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u16>,
@@ -50,7 +52,8 @@ pub(super) async fn list_all_allocations(
     caller: Known,
     Asked(which): Asked<Which>,
 ) -> Result<Json<Page<Allocation>>, Refusal> {
-    let filter = view::Filter { project_id: None, status: which.status.map(|status| status.0) };
+    let (status, group_id) = (which.status.map(|status| status.0), which.group);
+    let filter = view::Filter { project_id: None, status, group_id };
     let cursor = which.cursor.as_deref();
     Ok(Json(view::admin_list(&front.ctx, &caller, &filter, which.limit, cursor).await?))
 }

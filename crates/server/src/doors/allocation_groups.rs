@@ -58,6 +58,37 @@ pub(super) async fn list_allocation_groups(
     Ok(Json(view::list(&front.ctx, &caller, &filter, which.limit, cursor).await?))
 }
 
+/// Which groups of everybody's.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WhichOfAll {
+    /// Only those in this status: `release_failed` is what waits for an operator.
+    #[param(value_type = Option<GroupStatus>, inline)]
+    status: Option<GroupStatus>,
+    /// How many items at most.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u16>,
+    /// Where to go on: `next_cursor` of the page before.
+    #[param(max_length = 512)]
+    cursor: Option<String>,
+}
+
+/// The groups of everybody, newest first.
+#[utoipa::path(
+    get, path = "/api/v1/admin/allocation-groups", tag = "admin", params(WhichOfAll),
+    responses((status = 200, description = "One page of them", body = Page<AllocationGroup>))
+)]
+pub(super) async fn list_all_allocation_groups(
+    State(front): State<Front>,
+    caller: Known,
+    Asked(which): Asked<WhichOfAll>,
+) -> Result<Json<Page<AllocationGroup>>, Refusal> {
+    let filter = view::Filter { project_id: None, status: which.status.map(|s| s.0) };
+    let cursor = which.cursor.as_deref();
+    Ok(Json(view::admin_list(&front.ctx, &caller, &filter, which.limit, cursor).await?))
+}
+
 /// Asks for several allocations, all or none. The capacity of all of them is the caller's from the answer on.
 #[utoipa::path(
     post, path = "/api/v1/allocation-groups", tag = "allocation groups", params(NeedsKey),

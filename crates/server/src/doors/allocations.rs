@@ -32,6 +32,8 @@ pub(super) struct Which {
     /// Only those in this status.
     #[param(value_type = Option<AllocationStatus>, inline)]
     status: Option<AllocationStatus>,
+    /// Only the members of this group.
+    group: Option<Uuid>,
     /// How many items at most.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u16>,
@@ -65,7 +67,8 @@ pub(super) async fn list_allocations(
     caller: Known,
     Asked(which): Asked<Which>,
 ) -> Result<Json<Page<Allocation>>, Refusal> {
-    let filter = view::Filter { project_id: which.project_id, status: which.status.map(|s| s.0) };
+    let (project_id, group_id) = (which.project_id, which.group);
+    let filter = view::Filter { project_id, status: which.status.map(|s| s.0), group_id };
     let cursor = which.cursor.as_deref();
     Ok(Json(view::list(&front.ctx, &caller, &filter, which.limit, cursor).await?))
 }

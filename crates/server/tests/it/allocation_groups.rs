@@ -70,3 +70,53 @@ async fn a_group_that_does_not_fit_is_refused_with_what_would() {
     assert_eq!(one["items"].as_array().map(Vec::len), Some(1), "of the groups nothing was kept");
     api.close().await;
 }
+
+#[tokio::test]
+async fn a_member_names_its_group_and_a_group_its_members_to_whom_they_belong() {
+    let api = Api::open().await;
+    let single = api.house.active("h100.slice", 1).await;
+    assert_eq!(single.group_id, None);
+    let made = api.send("POST", GROUPS, &api.tenant, &wish(&api, &[1, 2])).await.json();
+    let group = made["id"].as_str().expect("an id").to_owned();
+    let member = made["members"][1]["id"].as_str().expect("an id");
+    let shown = api.get(&format!("/api/v1/allocations/{member}"), &api.tenant).await.json();
+    assert_eq!(shown["group_id"], made["id"]);
+    let list = async |path: &str, token: &str| {
+        let listed = api.get(&format!("{path}?group={group}"), token).await.json();
+        listed["items"].as_array().expect("a list").clone()
+    };
+    let mine = list("/api/v1/allocations", &api.tenant).await;
+    assert_eq!(mine.len(), 2, "its members and not the other");
+    assert!(mine.iter().all(|each| each["group_id"] == made["id"]));
+    assert_eq!(list("/api/v1/allocations", &api.stranger).await, Vec::<Value>::new());
+    assert_eq!(list("/api/v1/admin/allocations", &api.operator).await.len(), 2);
+    let wrong = api.get("/api/v1/allocations?group=training", &api.tenant).await;
+    assert_eq!(wrong.refusal().0, 400);
+
+    let all = api.get("/api/v1/admin/allocation-groups?status=requested", &api.operator).await;
+    assert_eq!(all.json()["items"][0]["id"], made["id"]);
+    let none = api.get("/api/v1/admin/allocation-groups?status=degraded", &api.operator).await;
+    assert_eq!(none.json()["items"], json!([]));
+    let mere = api.get("/api/v1/admin/allocation-groups", &api.tenant).await;
+    assert_eq!(mere.refusal().0, 403);
+    api.close().await;
+}
+
+#[tokio::test]
+async fn a_group_is_explained_to_whom_it_belongs_and_to_operators() {
+    let api = Api::open().await;
+    let made = api.send("POST", GROUPS, &api.tenant, &wish(&api, &[1, 2])).await.json();
+    let group = made["id"].as_str().expect("an id");
+    let path = format!("{GROUPS}/{group}/explain");
+    let told = api.get(&path, &api.tenant).await;
+    assert_eq!((told.status.as_u16(), &told.json()["status"]), (200, &json!("requested")));
+    assert_eq!(told.json()["members"][0]["holds_up"], true);
+    assert!(!told.text.contains("node-0") && !told.text.contains("actor"), "{}", told.text);
+    assert_eq!(api.get(&path, &api.stranger).await.refusal(), (404, "not_found".to_owned()));
+    let path = format!("/api/v1/admin/allocation-groups/{group}/explain");
+    let told = api.get(&path, &api.operator).await.json();
+    assert!(told["steps"][0]["actor"].is_string(), "{told}");
+    let nobodys = format!("/api/v1/admin/allocation-groups/{}/explain", new_id());
+    assert_eq!(api.get(&nobodys, &api.operator).await.refusal().0, 404);
+    api.close().await;
+}

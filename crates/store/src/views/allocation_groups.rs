@@ -89,17 +89,30 @@ pub async fn find_for(
     with_members(store.pool(), found.into_iter().collect()).await.map(|mut rows| rows.pop())
 }
 
+/// The group, whosever it is, for operators.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find(store: &Store, id: AllocationGroupId) -> Result<Option<Row>, Error> {
+    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
+    let found = query.fetch_optional(store.pool()).await?.as_ref().map(read).transpose()?;
+    with_members(store.pool(), found.into_iter().collect()).await.map(|mut rows| rows.pop())
+}
+
+fn by_id() -> String {
+    format!(
+        "SELECT {COLUMNS}, NULL::text
+           FROM allocation_groups AS grouped
+          WHERE grouped.id = $1"
+    )
+}
+
 /// The group as this transaction sees it, whosever it is.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn find_in(tx: &mut Tx, id: AllocationGroupId) -> Result<Option<Row>, Error> {
-    let statement = format!(
-        "SELECT {COLUMNS}, NULL::text
-           FROM allocation_groups AS grouped
-          WHERE grouped.id = $1"
-    );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(id.uuid());
+    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
     let found = query.fetch_optional(tx.connection()).await?.as_ref().map(read).transpose()?;
     with_members(tx.connection(), found.into_iter().collect()).await.map(|mut rows| rows.pop())
 }
@@ -139,6 +152,48 @@ pub async fn list_for(
     );
     let rows = sqlx::query(AssertSqlSafe(statement))
         .bind(user)
+        .bind(filter.project)
+        .bind(filter.status.map(|status| status.code()))
+        .bind(limit)
+        .bind(before)
+        .fetch_all(store.pool())
+        .await?;
+    let found = rows.iter().map(read).collect::<Result<_, Error>>()?;
+    with_members(store.pool(), found).await
+}
+
+/// All groups that were made before `before`, newest first, for operators.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list_all(
+    store: &Store,
+    filter: Filter,
+    limit: i64,
+    before: Option<Uuid>,
+) -> Result<Vec<Row>, Error> {
+    // Said once more as constants, because the planner must see that the index of what waits has all of them.
+    let waits = match filter.status {
+        None | Some(Status::Active | Status::Released | Status::Failed) => "true",
+        Some(
+            Status::Requested
+            | Status::Provisioning
+            | Status::Degraded
+            | Status::Releasing
+            | Status::ReleaseFailed,
+        ) => "grouped.status NOT IN ('active', 'released', 'failed')",
+    };
+    let statement = format!(
+        "SELECT {COLUMNS}, NULL::text
+           FROM allocation_groups AS grouped
+          WHERE ($1::uuid IS NULL OR grouped.project_id = $1)
+            AND ($2::text IS NULL OR grouped.status = $2)
+            AND {waits}
+            AND ($4::uuid IS NULL OR grouped.id < $4)
+          ORDER BY grouped.id DESC
+          LIMIT $3"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
         .bind(filter.project)
         .bind(filter.status.map(|status| status.code()))
         .bind(limit)

@@ -27,6 +27,8 @@ pub struct Row {
     pub project_id: Uuid,
     /// Who asked for it.
     pub owner_id: Option<Uuid>,
+    /// The group it is a member of.
+    pub group_id: Option<Uuid>,
     /// Where it stands.
     pub status: Status,
     /// Since when.
@@ -76,6 +78,8 @@ pub struct Filter {
     pub project: Option<Uuid>,
     /// Those in one status only.
     pub status: Option<Status>,
+    /// The members of one group only.
+    pub group: Option<Uuid>,
 }
 
 /// The columns of [`Row`] but for the role, in the order in which [`read`] reads them.
@@ -83,7 +87,8 @@ const COLUMNS: &str = "allocation.id, allocation.name, allocation.project_id, al
         allocation.status_at, allocation.reason, allocation.sku, allocation.shape = 'baremetal', allocation.gpus,
         allocation.region, allocation.image, allocation.access, allocation.price_micros_per_gpu_second,
         allocation.currency, allocation.created_at, allocation.active_at, allocation.release_requested_at,
-        allocation.ended_at, allocation.seq, held.node, held.slots, held.silent_since";
+        allocation.ended_at, allocation.seq, held.node, held.slots, held.silent_since,
+        allocation.group_id";
 
 /// What an allocation holds, which is on one machine.
 const HELD: &str = "LEFT JOIN LATERAL (
@@ -151,6 +156,8 @@ pub async fn list_for(
     before: Option<Uuid>,
 ) -> Result<Vec<Row>, Error> {
     // Each project is asked for its newest by its index; among those few the newest are taken.
+    // A group has a few members, which its index finds; the planner must see that it is asked for one.
+    let group = if filter.group.is_some() { "mine.group_id = $6" } else { "$6::uuid IS NULL" };
     let statement = format!(
         "SELECT {COLUMNS}, newest.role
            FROM (
@@ -162,6 +169,7 @@ pub async fn list_for(
                         WHERE mine.project_id = member.project_id
                           AND ($3::text IS NULL OR mine.status = $3)
                           AND ($5::uuid IS NULL OR mine.id < $5)
+                          AND {group}
                         ORDER BY mine.id DESC
                         LIMIT $4
                        ) AS theirs
@@ -179,6 +187,7 @@ pub async fn list_for(
         .bind(filter.status.map(|status| status.code()))
         .bind(limit)
         .bind(before)
+        .bind(filter.group)
         .fetch_all(store.pool())
         .await?;
     rows.iter().map(read).collect()
@@ -206,6 +215,7 @@ pub async fn list_all(
             | Status::ReleaseFailed,
         ) => "every.status NOT IN ('active', 'released', 'failed')",
     };
+    let group = if filter.group.is_some() { "every.group_id = $5" } else { "$5::uuid IS NULL" };
     let statement = format!(
         "SELECT {COLUMNS}, NULL::text
            FROM (
@@ -215,6 +225,7 @@ pub async fn list_all(
                    AND ($2::text IS NULL OR every.status = $2)
                    AND {waits}
                    AND ($4::uuid IS NULL OR every.id < $4)
+                   AND {group}
                  ORDER BY every.id DESC
                  LIMIT $3
                 ) AS newest
@@ -227,6 +238,7 @@ pub async fn list_all(
         .bind(filter.status.map(|status| status.code()))
         .bind(limit)
         .bind(before)
+        .bind(filter.group)
         .fetch_all(store.pool())
         .await?;
     rows.iter().map(read).collect()
@@ -263,7 +275,7 @@ fn read(row: &PgRow) -> Result<Row, Error> {
         id,
         status: text.to_owned(),
     })?;
-    let has_role = row.try_get::<Option<&str>, _>(23)?.is_some();
+    let has_role = row.try_get::<Option<&str>, _>(24)?.is_some();
     Ok(Row {
         id,
         name: row.try_get(1)?,
@@ -288,6 +300,7 @@ fn read(row: &PgRow) -> Result<Row, Error> {
         node: row.try_get(20)?,
         slots: row.try_get::<Option<Vec<i16>>, _>(21)?.unwrap_or_default(),
         node_silent_since: at(22)?,
-        role: has_role.then(|| role(row, 23)).transpose()?,
+        group_id: row.try_get(23)?,
+        role: has_role.then(|| role(row, 24)).transpose()?,
     })
 }

@@ -86,16 +86,19 @@ async fn a_list_is_newest_first_over_all_projects_and_goes_on_where_it_stopped()
     assert_eq!(list(Filter::default(), 10, None).await, newest);
     assert_eq!(list(Filter::default(), 2, None).await, newest[..2]);
     assert_eq!(list(Filter::default(), 2, Some(newest[1])).await, newest[2..]);
-    let releasing = Filter { project: None, status: Some(Status::Releasing) };
+    let releasing = Filter { status: Some(Status::Releasing), ..Filter::default() };
     assert_eq!(list(releasing, 10, None).await, [second.uuid()]);
     let project = Some(project_of(&database, &third).await);
-    assert_eq!(list(Filter { project, status: None }, 10, None).await, [third.allocation.uuid()]);
+    assert_eq!(
+        list(Filter { project, ..Filter::default() }, 10, None).await,
+        [third.allocation.uuid()]
+    );
     let all = async |filter| {
         let rows = allocations::list_all(&database.store, filter, 10, None).await;
         rows.expect("it answers").len()
     };
     assert_eq!((all(Filter::default()).await, all(releasing).await), (5, 1));
-    assert_eq!(all(Filter { project, status: Some(Status::Requested) }).await, 1);
+    assert_eq!(all(Filter { project, status: Some(Status::Requested), group: None }).await, 1);
     database.remove().await;
 }
 
@@ -116,7 +119,7 @@ async fn operators_find_what_waits_without_reading_what_rests() {
     ] {
         sqlx::query(statement).execute(&database.sql).await.expect("an owner may do this");
     }
-    let filter = Filter { project: None, status: Some(Status::Releasing) };
+    let filter = Filter { status: Some(Status::Releasing), ..Filter::default() };
     for _ in 0..10 {
         let rows = allocations::list_all(&database.store, filter, 50, None).await;
         let ids: Vec<Uuid> = rows.expect("it answers").iter().map(|row| row.id).collect();

@@ -65,6 +65,9 @@ pub struct Allocation {
     pub project_id: Uuid,
     /// Who asked for it.
     pub owner_id: Option<Uuid>,
+    /// The group it is a member of, if it is one.
+    #[serde(default)]
+    pub group_id: Option<Uuid>,
     /// Where it stands.
     pub status: AllocationStatus,
     /// Since when.

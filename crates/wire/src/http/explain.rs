@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::allocation_groups::{GroupActionWord, GroupStatus};
 use super::allocations::{ActionWord, AllocationStatus};
 use super::claims::Claim;
 use crate::Coded;
@@ -161,4 +162,70 @@ pub struct Explanation {
     /// What it holds that is stuck or set aside; for operators.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
+}
+
+/// Something that the caller may do with a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupMayDo {
+    /// What.
+    pub action: GroupActionWord,
+    /// What comes of it.
+    pub sentence: String,
+    /// The command that does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// A member of a group, and whether the group waits for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemberExplained {
+    /// The allocation.
+    pub allocation_id: Uuid,
+    /// What it is called.
+    pub name: String,
+    /// Whether the group is nothing without it.
+    pub required: bool,
+    /// Whether the group stands no better because of this one.
+    pub holds_up: bool,
+    /// Where it stands.
+    pub status: AllocationStatus,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why: a stable word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What it is doing, with what happens to money and data.
+    pub doing: String,
+    /// What it waits for; nothing when it rests.
+    pub waits_for: Vec<Awaited>,
+    /// Its next step; none when there is no more.
+    pub next_step: Option<NextStep>,
+    /// What the caller may do with it now.
+    pub may_do: Vec<MayDo>,
+}
+
+/// `GET /allocation-groups/{id}/explain`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupExplanation {
+    /// Of which group.
+    pub group_id: Uuid,
+    /// What it is called.
+    pub name: String,
+    /// Where it stands.
+    pub status: GroupStatus,
+    /// Since when.
+    pub since: Timestamp,
+    /// What it is doing, with what happens to money.
+    pub doing: String,
+    /// The next step, which is that of a member; none when there is no more.
+    pub next_step: Option<NextStep>,
+    /// What the caller may do now.
+    pub may_do: Vec<GroupMayDo>,
+    /// Its members, in the order in which they were asked for.
+    pub members: Vec<MemberExplained>,
+    /// Its last steps, newest first.
+    pub steps: Vec<StepTaken>,
+    /// The workflows that are at it; for operators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunAtIt>,
 }

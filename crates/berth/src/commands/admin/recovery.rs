@@ -12,7 +12,7 @@ use super::allocation_id;
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::commands::alloc;
-use crate::commands::alloc::explain::place;
+use crate::commands::explain::place;
 use crate::exit::{Done, Exit, Failure};
 use crate::moment::now;
 use crate::say;

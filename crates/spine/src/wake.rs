@@ -116,7 +116,8 @@ impl Wake {
         }
     }
 
-    fn ring_here(&self, ring: &Ring) {
+    /// Rings in this process alone: for what only somebody here has missed.
+    pub fn ring_here(&self, ring: &Ring) {
         let rope = self.ropes().by_ring.get(ring).map(Arc::clone);
         if let Some(rope) = rope {
             rope.pull();

@@ -11,6 +11,7 @@ mod house;
 mod pulse;
 mod redelivery;
 mod rows;
+mod statements;
 mod tamper;
 mod turnstile;
 
@@ -24,6 +25,7 @@ use uuid::Uuid;
 pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
 pub use pulse::Inventory;
 pub use rows::{Fixture, actor};
+pub use statements::Statements;
 pub use turnstile::{Death, Process, Turnstile};
 
 /// Names the server whose template every test's database is made from. `cargo xtask test` sets it.

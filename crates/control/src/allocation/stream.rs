@@ -14,7 +14,7 @@ use domain::policy::Permission;
 use lifecycle::{Code as _, Machine as _, Rest};
 use store::log::Transition;
 use store::views::allocations;
-use store::views::events::{self, Happening, Seen, SeenTask, Source, Watcher};
+use store::views::events::{self, Happening, Reached, Seen, SeenTask, Source, Watcher};
 use uuid::Uuid;
 use wire::http::allocations::AllocationStatus;
 use wire::http::timeline::{EventKind, ItemStatus, TimelineEvent};
@@ -114,6 +114,14 @@ fn watcher(caller: &Caller, id: AllocationId, operator: bool) -> Watcher {
 /// When the database fails.
 pub async fn still_allowed(ctx: &Ctx, watchers: &[Watcher]) -> Result<Vec<usize>, Error> {
     Ok(events::still_allowed(&ctx.store, watchers, ctx.clock.now()).await?)
+}
+
+/// How far each of these allocations has got, for whoever makes sure that nobody who watches has missed a ring.
+///
+/// # Errors
+/// When the database fails.
+pub async fn reached(ctx: &Ctx, ids: &[Uuid]) -> Result<Vec<(Uuid, Reached)>, Error> {
+    Ok(events::reached(&ctx.store, ids).await?)
 }
 
 /// An event with its id: who has seen it goes on after it.

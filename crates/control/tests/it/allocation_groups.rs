@@ -1,7 +1,5 @@
 //! Groups: all or none, followed by their status, given back together; R37.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use control::allocation::release as of_one;
@@ -14,7 +12,7 @@ use domain::machines::AllocationGroup as Machine;
 use domain::machines::allocation::{Event, Status as Member};
 use lifecycle::{Machine as _, Source};
 use store::lifecycle::Report;
-use testkit::{Act, House, actor, new_id};
+use testkit::{Act, House, Statements, actor, new_id};
 use uuid::Uuid;
 use wire::http::allocation_groups::{AllocationGroup, NewGroup, NewMember};
 use wire::http::allocations::ForceRelease;
@@ -467,31 +465,6 @@ async fn lists_show_ones_own_groups_in_pages() {
     house.close().await;
 }
 
-/// Counts statements, as the driver tells of them.
-struct Counter(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Counter {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "sqlx::query"
-    }
-
-    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _span: &tracing::span::Id, _from: &tracing::span::Id) {}
-
-    fn event(&self, _event: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _span: &tracing::span::Id) {}
-
-    fn exit(&self, _span: &tracing::span::Id) {}
-}
-
 /// A member costs less than a request of its own, and the group itself a fixed number.
 #[tokio::test]
 async fn a_group_costs_so_many_statements_a_member_and_a_few_for_itself() {
@@ -499,15 +472,14 @@ async fn a_group_costs_so_many_statements_a_member_and_a_few_for_itself() {
     for _ in 0..3 {
         house.node(SKU, &[0; 8]).await;
     }
-    let count = Arc::new(AtomicUsize::new(0));
-    let _subscribed = tracing::subscriber::set_default(Counter(Arc::clone(&count)));
+    let statements = Statements::count();
     house.create(SKU, 1).await.expect("it fits");
-    let single = count.swap(0, Ordering::Relaxed);
+    let single = statements.take();
     let mut groups = Vec::new();
     for members in [1, 4, 8] {
         let alike = NewMember { count: Some(members), ..member(1) };
         ask(&house, &[alike]).await.expect("it fits");
-        groups.push(count.swap(0, Ordering::Relaxed));
+        groups.push(statements.take());
     }
     let [one, four, eight] = groups[..] else { panic!("{groups:?}") };
     assert_eq!((four - one, eight - four), (18, 24), "6 a member; {single} alone, {groups:?}");

@@ -1,5 +1,6 @@
 //! Streams of events that stay open: who has one, how many they may have, and that whoever may no longer watch is let go.
-//! An open stream costs a waiter and a timer; whether they may still watch is asked for all of them at once.
+//! An open stream costs a waiter and a timer: whether they may still watch, and whether a ring was lost, is asked for all
+//! of them at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -9,11 +10,11 @@ use axum::http::HeaderValue;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use control::Ctx;
-use control::allocation::stream::{Cursor, Next, Told, next, still_allowed};
+use control::allocation::stream::{Cursor, Next, Told, next, reached, still_allowed};
 use futures::stream::unfold;
 use spine::wake::Waiter;
 use store::Ring;
-use store::views::events::Watcher;
+use store::views::events::{Reached, Watcher};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -27,7 +28,7 @@ use crate::Limits;
 
 /// What a client whose connection breaks waits before it comes back.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-/// After so many beats without a ring it is looked all the same.
+/// Every so many beats it is looked whether a ring was lost.
 const SWEEP_BEATS: u32 = 4;
 /// When to ask again for a stream that there is no room for.
 const FULL_RETRY_SECONDS: u64 = 15;
@@ -83,10 +84,38 @@ impl Streams {
 
     /// Lets go whoever may no longer watch, every beat, until stopped; then everybody.
     pub async fn run(&self, ctx: &Ctx, limits: &Limits, stop: &CancellationToken) {
+        let (mut beats, mut known) = (0_u32, HashMap::new());
         while timeout(limits.stream_beat, stop.cancelled()).await.is_err() {
             self.step(ctx).await;
+            beats = beats.wrapping_add(1);
+            if beats.is_multiple_of(SWEEP_BEATS) {
+                self.sweep(ctx, &mut known).await;
+            }
         }
         self.closing.cancel();
+    }
+
+    /// Rings for what has got further since the last time, in case nobody has: whoever has heard of it finds nothing new. What
+    /// is seen for the first time is rung for too, because a ring may have been lost before.
+    async fn sweep(&self, ctx: &Ctx, known: &mut HashMap<Uuid, Reached>) {
+        let watched: HashSet<Uuid> =
+            self.open().watchers.values().map(|(watcher, _)| watcher.allocation).collect();
+        known.retain(|id, _| watched.contains(id));
+        if watched.is_empty() {
+            return;
+        }
+        let watched: Vec<Uuid> = watched.into_iter().collect();
+        match reached(ctx, &watched).await {
+            Ok(all) => {
+                for (id, reached) in all {
+                    if known.insert(id, reached) != Some(reached) {
+                        ctx.wake.ring_here(&Ring::Allocation(id));
+                    }
+                }
+            }
+            // The next sweep finds it.
+            Err(error) => tracing::warn!(cause = error.chain(), "streams could not be swept"),
+        }
     }
 
     async fn step(&self, ctx: &Ctx) {
@@ -144,15 +173,14 @@ struct Stream {
     over: bool,
     /// Whether there may be something to read.
     due: bool,
-    beats: u32,
 }
 
 /// The answer that is a stream from `cursor` on.
 pub fn answer(front: Front, seat: Seat, cursor: Cursor, allocation: Uuid) -> Response {
     let bell = front.ctx.wake.on(Ring::Allocation(allocation));
     let told = VecDeque::new();
-    let (begun, over, due, beats) = (false, false, true, 0);
-    let stream = Stream { front, seat, cursor, bell, told, begun, over, due, beats };
+    let (begun, over, due) = (false, false, true);
+    let stream = Stream { front, seat, cursor, bell, told, begun, over, due };
     let events = unfold(stream, async |mut stream| {
         let event = stream.next().await?;
         Some((Ok::<Event, Infallible>(event), stream))
@@ -199,7 +227,7 @@ impl Stream {
     }
 
     /// Waits for something to happen: a ring, or that it is let go. False when a beat went by and it is time for a sign of
-    /// life; after a few of them it looks without a ring, in case one was lost.
+    /// life.
     async fn rings(&mut self) -> bool {
         let beat = self.front.limits.stream_beat;
         let waited = timeout(beat, async {
@@ -208,10 +236,8 @@ impl Stream {
                 () = self.seat.gone.cancelled() => {}
             }
         });
-        let rung = waited.await.is_ok();
-        self.beats = if rung { 0 } else { self.beats + 1 };
-        self.due = rung || self.beats.is_multiple_of(SWEEP_BEATS);
-        rung
+        self.due = waited.await.is_ok();
+        self.due
     }
 }
 

@@ -15,6 +15,7 @@ mod events;
 mod explain;
 mod gateway;
 mod idempotency;
+mod many_streams;
 mod openapi;
 mod slow_clients;
 mod strangers;

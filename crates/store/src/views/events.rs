@@ -187,6 +187,42 @@ pub async fn quiet_in(store: &Store, id: AllocationId) -> Result<Option<String>,
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
+/// How far an allocation has got: whoever has seen all there was at one of these has missed something if it is another now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The numbers of all its sources, added up: each of them only grows.
+    pub numbers: i64,
+    /// Whether a workflow is at it.
+    pub busy: bool,
+}
+
+/// How far each of these allocations has got. One statement for all of them, however many they are.
+///
+/// # Errors
+/// When the database fails.
+pub async fn reached(store: &Store, ids: &[Uuid]) -> Result<Vec<(Uuid, Reached)>, Error> {
+    let rows = sqlx::query(
+        "SELECT allocation.id,
+                allocation.seq + coalesce(tasks.numbers, 0)::bigint,
+                EXISTS (SELECT 1 FROM workflow_runs WHERE entity_id = allocation.id AND done_at IS NULL)
+           FROM allocations AS allocation
+           LEFT JOIN LATERAL (
+                SELECT sum(seq + phases_told) AS numbers
+                  FROM node_tasks
+                 WHERE allocation_id = allocation.id
+                ) AS tasks ON true
+          WHERE allocation.id = ANY($1)",
+    )
+    .bind(ids)
+    .fetch_all(store.pool())
+    .await?;
+    let reached = |row: &PgRow| {
+        let (numbers, busy) = (row.try_get(1)?, row.try_get(2)?);
+        Ok((row.try_get(0)?, Reached { numbers, busy }))
+    };
+    rows.iter().map(reached).collect()
+}
+
 /// Somebody who watches an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {

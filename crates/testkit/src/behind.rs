@@ -2,10 +2,12 @@
 
 use control::node::admin;
 use control::node::enrol::{AgentIdentity, enrol};
-use domain::ids::{AllocationId, EventId, NodeId, UsageRecordId};
+use domain::ids::{AllocationId, EventId, NodeId, OperationId, StorageAttachmentId, UsageRecordId};
+use domain::machines::StorageAttachment;
+use domain::machines::storage_attachment::{Event, Status};
 use lifecycle::Source;
-use store::lifecycle::Birth;
-use store::usage_records;
+use store::lifecycle::{Birth, Report, apply};
+use store::{storage_attachments, usage_records};
 use uuid::Uuid;
 use wire::node::{Enrolment, JoinToken, PROTOCOL};
 
@@ -45,6 +47,31 @@ impl House {
         let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
         assert!(usage_records::insert(&mut tx, id, of, &birth).await.expect("a record"));
         tx.commit().await.expect("it is charged for");
+    }
+
+    /// Mounts storage in an allocation, as the story of storage will.
+    pub async fn mount(&self, allocation: Uuid) {
+        let mut tx = self.database.store.begin().await.expect("a transaction");
+        let (id, attach) = (StorageAttachmentId(new_id()), OperationId(new_id()));
+        let allocation = AllocationId(allocation);
+        let new =
+            storage_attachments::NewAttachment { id, allocation, namespace_id: new_id(), attach };
+        let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
+        storage_attachments::insert(&mut tx, &new, birth).await.expect("an attachment");
+        let events = [
+            Event::PrecheckStarted,
+            Event::PrecheckPassed,
+            Event::GrantGiven,
+            Event::MountStarted,
+            Event::MountSucceeded,
+        ];
+        for event in events {
+            let report = Report::new(event, EventId(new_id()), actor(Source::Worker)).about(attach);
+            let outcome = apply::<StorageAttachment>(&mut tx, id, &report).await;
+            let mounted = outcome.expect("it is heard").landed_on(Status::Mounted);
+            assert_eq!(mounted, event == Event::MountSucceeded, "{event}");
+        }
+        tx.commit().await.expect("it is mounted");
     }
 
     /// Enrols a node anew, as after its disk was replaced: another agent speaks for it from now on.

@@ -11,6 +11,7 @@ mod house;
 mod pulse;
 mod redelivery;
 mod rows;
+mod snapshot;
 mod statements;
 mod tamper;
 mod turnstile;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
 pub use pulse::Inventory;
 pub use rows::{Fixture, actor};
+pub use snapshot::{Change, Snapshot};
 pub use statements::Statements;
 pub use turnstile::{Death, Process, Turnstile};
 

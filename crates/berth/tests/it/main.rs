@@ -6,5 +6,6 @@ mod berth;
 mod exit_codes;
 mod output;
 mod recovery;
+mod restarts;
 mod stub;
 mod whole;

@@ -31,6 +31,14 @@ use crate::{Caller, Ctx, Error, run_state};
 /// What the workflow is called.
 pub const WORKFLOW: &str = "restart";
 
+/// Every reason that a restart can fail for.
+pub const REASONS: [OurReason; 4] = [
+    OurReason::DispatchFailed,
+    OurReason::NodeDidNotReturn,
+    OurReason::HealthNotRecovered,
+    OurReason::AgentRevoked,
+];
+
 /// The identity of the run that a request starts.
 pub fn run_id(request: EventId) -> String {
     format!("restart-{request}")
@@ -268,6 +276,7 @@ impl Story<'_> {
     }
 
     async fn fail(self, tx: &mut Tx, reason: OurReason) -> Result<Next, Error> {
+        debug_assert!(REASONS.contains(&reason), "{reason} is not in the list");
         let report = self
             .report(Event::RestartFailedToReturn, "failed")
             .with(REASON, Value::Text(reason.code().into()));

@@ -3,16 +3,20 @@
 
 use std::time::Duration;
 
+use control::allocation::reason::OurReason;
 use control::allocation::restart;
+use control::node::{admin, task};
 use control::{Caller, Error};
-use domain::ids::{AllocationId, OperationId};
+use domain::ids::{AllocationId, NodeTaskId, OperationId};
 use domain::machines::allocation::Status;
 use domain::policy::{ProjectRole, Scope};
+use lifecycle::Code as _;
 use testkit::{Act, House, envelope_of, new_id};
 use uuid::Uuid;
 use wire::http::account::NewMember;
+use wire::http::admin::Because;
 use wire::http::allocations::{Action, Allocation};
-use wire::node::{FailureReason, SignedTask, TaskOutcome};
+use wire::node::{FailureReason, SignedTask, TaskOutcome, TaskResult};
 
 const SLICE: (&str, i16) = ("h100.slice", 2);
 const WHOLE: (&str, i16) = ("h100.metal", 8);
@@ -122,33 +126,98 @@ async fn ends_with(house: &House, id: Uuid, act: Act) -> String {
     reason(&shown).expect("a reason").to_owned()
 }
 
+/// How each reason comes about; the last one has a test of its own.
+const fn ways(reason: OurReason) -> &'static [Act] {
+    match reason {
+        OurReason::DispatchFailed => &[
+            Act::StayAway,
+            Act::Fail(FailureReason::BadSignature),
+            Act::Fail(FailureReason::StaleFence),
+        ],
+        OurReason::NodeDidNotReturn => &[
+            Act::FallSilent,
+            Act::KeepBoot,
+            Act::Fail(FailureReason::RebootFailed),
+            Act::Fail(FailureReason::GuestMissing),
+            Act::Fail(FailureReason::DriverFailed),
+        ],
+        OurReason::HealthNotRecovered => &[
+            Act::ComeUpAndFallSilent,
+            Act::ComeUpAndFail(FailureReason::DriverFailed),
+            Act::ComeUpAndFail(FailureReason::SshNotReady),
+            Act::ComeUpAndFail(FailureReason::MountsNotReady),
+            Act::ComeUpAndFail(FailureReason::RuntimesNotReady),
+        ],
+        OurReason::AgentRevoked => &[Act::FallSilent],
+        OurReason::Timeout
+        | OurReason::NodeLost
+        | OurReason::NoWorker
+        | OurReason::ForceReleased
+        | OurReason::Abandoned
+        | OurReason::ReleaseExhausted => &[],
+    }
+}
+
 #[tokio::test]
 async fn every_reason_of_failure_can_be_provoked() {
     for (sku, gpus) in [SLICE, WHOLE] {
         let house = house(sku).await;
         let id = house.active(sku, gpus).await.id;
-        let cases = [
-            (Act::StayAway, "dispatch_failed"),
-            (Act::Fail(FailureReason::BadSignature), "dispatch_failed"),
-            (Act::Fail(FailureReason::StaleFence), "dispatch_failed"),
-            (Act::FallSilent, "node_did_not_return"),
-            (Act::Fail(FailureReason::RebootFailed), "node_did_not_return"),
-            (Act::Fail(FailureReason::GuestMissing), "node_did_not_return"),
-            (Act::Fail(FailureReason::DriverFailed), "node_did_not_return"),
-            (Act::ComeUpAndFallSilent, "health_not_recovered"),
-            (Act::ComeUpAndFail(FailureReason::DriverFailed), "health_not_recovered"),
-            (Act::ComeUpAndFail(FailureReason::SshNotReady), "health_not_recovered"),
-            (Act::ComeUpAndFail(FailureReason::MountsNotReady), "health_not_recovered"),
-            (Act::ComeUpAndFail(FailureReason::RuntimesNotReady), "health_not_recovered"),
-        ];
-        for (act, expected) in cases {
-            assert_eq!(ends_with(&house, id, act).await, expected, "{sku} {act:?}");
+        for expected in restart::REASONS {
+            assert!(!ways(expected).is_empty(), "nobody knows how {expected} comes about");
+            for act in ways(expected).iter().filter(|_| expected != OurReason::AgentRevoked) {
+                assert_eq!(ends_with(&house, id, *act).await, expected.code(), "{sku} {act:?}");
+            }
         }
         house.restart(id).await.expect("asked");
         house.settle().await;
         assert_eq!(house.status(id).await, Status::Active, "after all that");
         house.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_machine_that_is_cut_off_in_the_middle_of_a_restart_has_failed_it() {
+    for (sku, gpus) in [SLICE, WHOLE] {
+        let house = house(sku).await;
+        let id = house.active(sku, gpus).await.id;
+        let rows = house.kept(id).await;
+        house.first_node().will(ways(OurReason::AgentRevoked));
+        house.restart(id).await.expect("asked");
+        house.settle().await;
+        let given = house.first_node().held().pop().expect("it was handed out");
+        let node = house.first_node().identity.node_id.uuid();
+        let because = Because { reason: "it was stolen".to_owned() };
+        admin::revoke(&house.ctx, &house.operator, node, &because, None).await.expect("cut off");
+        house.settle().await;
+        let shown = house.show(id).await;
+        assert_eq!(
+            (shown.status.0, reason(&shown)),
+            (Status::RestartFailed, Some(OurReason::AgentRevoked.code())),
+            "{sku}"
+        );
+        assert_eq!(offers(&shown), [Action::Restart, Action::Release]);
+        assert_eq!(house.kept(id).await, rows, "{sku}");
+        let late = TaskResult { dispatch: given.dispatch, outcome: back(&given), phases: vec![] };
+        let task = NodeTaskId(given.task_id);
+        let late = task::finish(&house.ctx, &house.first_node().identity, task, &late).await;
+        assert!(late.is_err() || late.is_ok_and(|told| !told.applied), "{sku}");
+        assert_eq!(house.status(id).await, Status::RestartFailed);
+        house.close().await;
+    }
+}
+
+/// Whatever word a machine has for it, the tenant is told one of the reasons of a restart.
+#[tokio::test]
+async fn whatever_a_machine_says_a_restart_fails_for_a_reason_of_its_own() {
+    let house = house(SLICE.0).await;
+    let id = house.active(SLICE.0, SLICE.1).await.id;
+    for said in FailureReason::ALL {
+        let told = ends_with(&house, id, Act::Fail(*said)).await;
+        let known = restart::REASONS.iter().any(|reason| reason.code() == told);
+        assert!(known, "{said} was told as {told}");
+    }
+    house.close().await;
 }
 
 /// Nobody hears from the agent, but the machine is heard of in another boot: it is up, and not well.

@@ -30,6 +30,7 @@ mod r08_redelivery;
 mod r09_reordering;
 mod r10_every_step;
 mod recovery;
+mod restart_rows;
 mod stream;
 mod stuck;
 mod timeline;

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use control::allocation_group::{release, view};
+use domain::derived::allocation_group::Status as Group;
+use domain::ids::AllocationGroupId;
 use domain::machines::allocation::Status;
 use testkit::{Act, House};
 use wire::node::FailureReason;
@@ -80,4 +83,67 @@ async fn r08_a_provision_fails_once_however_often_it_is_told() {
     assert_eq!(house.claims(id).await, ["freed"]);
     assert_deaf(&house).await;
     house.close().await;
+}
+
+/// Both ends of a restart: one that fails, and the one that follows.
+async fn restarts(times: usize) {
+    let house = house().await;
+    let id = house.active("h100.slice", 2).await.id;
+    for (act, ends) in [(Act::KeepBoot, Status::RestartFailed), (Act::Succeed, Status::Active)] {
+        house.first_node().will(&[act]);
+        house.restart(id).await.expect("asked");
+        settle_under_redelivery(&house, times).await;
+        assert_eq!(house.status(id).await, ends);
+        assert_deaf(&house).await;
+    }
+    let tasks = house.tasks(id).await;
+    assert_eq!(tasks.iter().filter(|task| task.kind == "slice.vm_restart").count(), 2);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn r08_a_restart_ends_once_however_often_it_is_told() {
+    for times in [2, 5] {
+        restarts(times).await;
+    }
+}
+
+#[tokio::test]
+async fn r08_a_restart_ends_once_when_it_is_told_a_hundred_times() {
+    restarts(100).await;
+}
+
+/// A group comes and goes as one, with a member whose clean-up takes two attempts.
+async fn group(times: usize) {
+    let house = house().await;
+    let group = house.group("h100.slice", &[1, 2]).await.expect("it fits").id;
+    let group = AllocationGroupId(group);
+    settle_under_redelivery(&house, times).await;
+    let shown = view::show(&house.ctx, &house.tenant, group).await.expect("theirs");
+    assert_eq!(shown.status.0, Group::Active);
+    assert_deaf(&house).await;
+    house.first_node().will(&[Act::LeaveResidue]);
+    let key = house.key("release_allocation_group");
+    release::request(&house.ctx, &house.tenant, group, Some(&key)).await.expect("asked");
+    settle_under_redelivery(&house, times).await;
+    house.ctx.clock.advance(Duration::from_secs(60));
+    settle_under_redelivery(&house, times).await;
+    let again = release::request(&house.ctx, &house.tenant, group, Some(&key)).await;
+    assert!(again.expect("answered").replayed);
+    let shown = view::show(&house.ctx, &house.tenant, group).await.expect("theirs");
+    assert_eq!(shown.status.0, Group::Released);
+    assert_deaf(&house).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn r08_a_group_comes_and_goes_once_however_often_it_is_told() {
+    for times in [2, 5] {
+        group(times).await;
+    }
+}
+
+#[tokio::test]
+async fn r08_a_group_comes_and_goes_once_when_it_is_told_a_hundred_times() {
+    group(100).await;
 }

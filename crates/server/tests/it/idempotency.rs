@@ -109,34 +109,92 @@ async fn a_key_of_one_release_is_not_one_of_another() {
     api.close().await;
 }
 
-#[tokio::test]
-async fn r06_a_hundred_clicks_at_once_are_one() {
+/// A hundred requests with one key at one barrier: the answer of those that were not told to wait, which is one and the
+/// same, and with that status.
+async fn clicks(api: &Arc<Api>, path: &str, body: Option<Value>, status: u16) -> Value {
     const CLICKS: usize = 100;
-    let api = Arc::new(Api::open().await);
     let barrier = Arc::new(Barrier::new(CLICKS));
     let mut clicks = JoinSet::new();
     for _ in 0..CLICKS {
-        let (api, barrier) = (Arc::clone(&api), Arc::clone(&barrier));
+        let (api, barrier) = (Arc::clone(api), Arc::clone(&barrier));
+        let (path, body) = (path.to_owned(), body.clone());
         clicks.spawn(async move {
+            let request = api.request("POST", &path, Some(&api.tenant));
+            let request = body.iter().fold(request, |request, body| request.json(body));
             barrier.wait().await;
-            create(&api, "click", &api.wish(1)).await
+            told(request.header("idempotency-key", "click")).await
         });
     }
-    let mut ids = Vec::new();
+    let mut answers = Vec::new();
     while let Some(told) = clicks.join_next().await {
         let told = told.expect("nothing panicked");
-        if told.status == 201 {
-            ids.push(told.json()["id"].as_str().expect("an id").to_owned());
+        if told.status.as_u16() == status {
+            answers.push(told.json());
         } else {
             assert_eq!(told.refusal(), (409, "idempotency_in_flight".to_owned()));
             assert_eq!(told.header("retry-after"), "1");
         }
     }
-    ids.dedup();
-    assert_eq!(ids.len(), 1, "more than one was made");
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "there is one answer");
+    answers.remove(0)
+}
+
+async fn close(api: Arc<Api>) {
+    Arc::into_inner(api).expect("all clicks are over").close().await;
+}
+
+#[tokio::test]
+async fn r06_a_hundred_clicks_at_once_are_one() {
+    let api = Arc::new(Api::open().await);
+    clicks(&api, "/api/v1/allocations", Some(api.wish(1)), 201).await;
     assert_eq!(count(&api).await, 1);
-    let api = Arc::into_inner(api).expect("all clicks are over");
-    api.close().await;
+    close(api).await;
+}
+
+#[tokio::test]
+async fn r06_a_hundred_clicks_on_restart_restart_once() {
+    let api = Arc::new(Api::open().await);
+    let before = api.house.active("h100.slice", 1).await;
+    let path = format!("/api/v1/allocations/{}/restart", before.id);
+    let answer = clicks(&api, &path, None, 202).await;
+    assert_eq!(answer["status"], "restarting");
+    api.house.settle().await;
+    let after = api.house.show(before.id).await;
+    assert_eq!((after.status.to_string().as_str(), after.seq), ("active", before.seq + 2));
+    let tasks = api.house.tasks(before.id).await;
+    assert_eq!(tasks.iter().filter(|task| task.kind == "slice.vm_restart").count(), 1);
+    assert_eq!(api.house.deeds("allocation.restart").await, ["done"]);
+    close(api).await;
+}
+
+#[tokio::test]
+async fn r06_a_hundred_clicks_make_one_group_and_give_it_back_once() {
+    let api = Arc::new(Api::open().await);
+    let groups = "/api/v1/allocation-groups";
+    let member = json!({"sku": "h100.slice", "gpus": 1, "region": "eu-1"});
+    let wish = json!({"project_id": api.house.project, "members": [member, member]});
+    let made = clicks(&api, groups, Some(wish), 201).await;
+    assert_eq!(count(&api).await, 2, "its two members and nothing else");
+    let listed = api.get(groups, &api.tenant).await.json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
+    api.house.settle().await;
+    let path = format!("{groups}/{}", made["id"].as_str().expect("an id"));
+    let answer = clicks(&api, &format!("{path}/release"), None, 202).await;
+    assert_eq!(answer["status"], "releasing");
+    api.house.settle().await;
+    assert_eq!(api.get(&path, &api.tenant).await.json()["status"], "released");
+    for member in made["members"].as_array().expect("members") {
+        let id = member["id"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+        let published = api.house.published(id).await;
+        let asked = published.iter().filter(|each| each.ends_with("releasing.requested"));
+        assert_eq!(asked.count(), 1, "each member is asked once");
+    }
+    let deeds = ["group.create", "group.release"];
+    for deed in deeds {
+        assert_eq!(api.house.deeds(deed).await, ["done"], "{deed}");
+    }
+    close(api).await;
 }
 
 #[tokio::test]

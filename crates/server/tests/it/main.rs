@@ -6,6 +6,7 @@
 )]
 
 mod allocation_groups;
+mod allocation_restart;
 mod answers;
 mod api;
 mod audit_log;

@@ -77,20 +77,17 @@ fn stuck(live: Vec<Live>) -> Vec<Live> {
 
 /// Why there is nothing to clean up, and what to do instead.
 fn cannot(status: Status, live: &[Live]) -> Option<String> {
+    let has = |status| live.iter().any(|claim| claim.status == status);
+    let set_aside = has(claim::Status::Quarantined);
     let instead = match status {
-        Status::Failed => {
-            let has = |status| live.iter().any(|claim| claim.status == status);
-            if has(claim::Status::Stuck) {
-                return None;
-            }
-            return Some(if has(claim::Status::Cleaning) {
-                "it is being cleaned up: wait until that is done, or given up".to_owned()
-            } else if has(claim::Status::Quarantined) {
-                "what it holds was set aside: see to the machine, and clear its claims".to_owned()
-            } else {
-                "it holds nothing any more".to_owned()
-            });
+        Status::Failed if has(claim::Status::Stuck) => return None,
+        Status::Failed if has(claim::Status::Cleaning) => {
+            "it is being cleaned up; wait until that is done, or given up"
         }
+        Status::Failed | Status::Released if set_aside => {
+            "what it holds was set aside; see to the machine, and clear its claims"
+        }
+        Status::Failed => "it holds nothing any more",
         Status::ReleaseFailed => "release it once more, by force if need be",
         Status::Requested
         | Status::Provisioning

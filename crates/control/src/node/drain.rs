@@ -18,7 +18,7 @@ use crate::idempotency::{Answer, Begun, Key, begin, finish, refuse};
 use crate::ids::new_event;
 use crate::{Caller, Ctx, Error};
 
-/// How many of the claims that are in the way are named.
+/// How many of those that are in the way are named.
 const NAMED_MAX: usize = 5;
 
 /// A node takes no placements from now on. What is on it stays until it is given back; when it is empty, the node is in
@@ -171,14 +171,17 @@ fn refused(refusal: lifecycle::Refusal<Status>) -> Error {
     Error::Conflict(refusal.to_string())
 }
 
-/// What is in the way, in words.
+/// What is in the way, in words: each allocation once, however many slots it holds.
 fn on_it(claims: &[(Uuid, String)]) -> String {
-    let named: Vec<String> = claims
+    let mut each: Vec<&(Uuid, String)> = claims.iter().collect();
+    each.sort_unstable();
+    each.dedup();
+    let named: Vec<String> = each
         .iter()
         .take(NAMED_MAX)
         .map(|(allocation, status)| format!("allocation {allocation} ({status})"))
         .collect();
-    match claims.len() {
+    match each.len() {
         0 => "nothing".to_owned(),
         count if count > NAMED_MAX => {
             format!("{} and {} more", named.join(", "), count - NAMED_MAX)

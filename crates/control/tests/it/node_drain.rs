@@ -41,7 +41,7 @@ async fn refused(
 async fn a_node_that_is_drained_takes_nothing_new_and_rests_when_it_is_empty() {
     let house = house().await;
     let (ctx, operator, node) = (&house.ctx, &house.operator, node_of(&house));
-    let id = house.active("h100.slice", 1).await.id;
+    let id = house.active("h100.slice", 2).await.id;
     let why = because("a fan is failing");
     let draining = drain::drain(ctx, operator, node, &why, None).await.expect("draining").body;
     assert_eq!(draining.status.0, node::Status::Draining);
@@ -52,6 +52,7 @@ async fn a_node_that_is_drained_takes_nothing_new_and_rests_when_it_is_empty() {
     let early = refused(drain::retire(ctx, operator, node, &because("sold"), None)).await;
     assert!(early.contains(&format!("allocation {id} (held)")), "{early}");
     assert!(early.ends_with("on it: retire it when it is empty"), "{early}");
+    assert_eq!(early.matches("allocation").count(), 1, "each is named once: {early}");
     house.pass(Duration::from_secs(1)).await;
     assert_eq!(shown(&house).await.status.0, node::Status::Draining);
 

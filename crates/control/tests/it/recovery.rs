@@ -92,6 +92,10 @@ async fn an_abandoned_release_sets_everything_aside_and_proves_nothing() {
     let said = house.entries("allocation.abandon").await;
     assert_eq!(said, [("done".to_owned(), Some("the disk was shredded".to_owned()))]);
 
+    let clean = clean::request(ctx, operator, of, &because("once more"), None).await;
+    let Err(Error::Conflict(words)) = clean else { panic!("{clean:?}") };
+    assert!(words.contains("clear its claims"), "{words}");
+
     // Nobody gets it until it is cleared, and then it is anybody's.
     assert!(matches!(house.create("h100.slice", 4).await, Err(Error::SkuUnavailable { .. })));
     for claim in claims_of(&house, id).await {
@@ -185,7 +189,7 @@ async fn what_a_failed_allocation_still_holds_is_cleaned_up_once_more() {
     assert_eq!(house.status(id).await, Status::Failed);
     let nothing = clean::request(ctx, operator, of, &because("once more"), None).await;
     let Err(Error::Conflict(words)) = nothing else { panic!("{nothing:?}") };
-    assert_eq!(words, "it holds nothing any more");
+    assert_eq!(words, "it is failed: it holds nothing any more");
     let said = house.entries("allocation.clean").await;
     let outcomes: Vec<&str> = said.iter().map(|(outcome, _)| outcome.as_str()).collect();
     assert_eq!(outcomes, ["done", "refused", "done", "refused"]);

@@ -146,7 +146,7 @@ async fn awaited(
                 let known = told.and_then(|told| wire::node::Phase::parse(&told.phase));
                 let phase = known.map_or_else(
                     || "nothing was told yet".to_owned(),
-                    |phase| format!("last told: {phase}"),
+                    |phase| format!("last told: {}", phase.code().replace('_', " ")),
                 );
                 (format!("The machine is at its task: {what} ({phase})."), since)
             }

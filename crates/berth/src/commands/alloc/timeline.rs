@@ -2,7 +2,9 @@
 //! last line.
 
 use clap::Args;
+use lifecycle::Code as _;
 use wire::http::timeline::{ItemKind, ItemStatus, Timeline, TimelineItem};
+use wire::node::PhaseStatus;
 
 use crate::cli::Json;
 use crate::client::Client;
@@ -113,7 +115,8 @@ impl Sheet {
         }
         for each in &item.phases {
             let took = between(each.started_at, each.completed_at.unwrap_or_else(now));
-            self.remark(&format!("{} ({}, {})", phase(each.name.0), each.status, span(took)));
+            let stands = stands(item.status.0, each.status.0);
+            self.remark(&format!("{} ({stands}, {})", phase(each.name.0), span(took)));
         }
         if let (Some(usually), None) = (item.expected_seconds, item.completed_at) {
             self.remark(&compared(between(item.started_at, now()), usually));
@@ -169,12 +172,28 @@ impl Sheet {
     }
 }
 
+/// How a phase stands. What was broken off because its task was called off has not failed.
+fn stands(task: ItemStatus, phase: PhaseStatus) -> &'static str {
+    match (task, phase) {
+        (ItemStatus::Cancelled, PhaseStatus::Failed | PhaseStatus::Running) => "called off",
+        (
+            ItemStatus::Waiting
+            | ItemStatus::Running
+            | ItemStatus::Succeeded
+            | ItemStatus::Failed
+            | ItemStatus::Cancelled,
+            phase,
+        ) => phase.code(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use wire::http::timeline::Timeline;
+    use wire::http::timeline::{ItemStatus, Timeline};
+    use wire::node::PhaseStatus;
 
-    use super::Sheet;
+    use super::{Sheet, stands};
 
     fn told() -> Timeline {
         let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
@@ -235,5 +254,11 @@ Status: released";
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
         }
+    }
+    #[test]
+    fn what_was_broken_off_with_its_task_has_not_failed() {
+        assert_eq!(stands(ItemStatus::Cancelled, PhaseStatus::Failed), "called off");
+        assert_eq!(stands(ItemStatus::Cancelled, PhaseStatus::Succeeded), "succeeded");
+        assert_eq!(stands(ItemStatus::Failed, PhaseStatus::Failed), "failed");
     }
 }

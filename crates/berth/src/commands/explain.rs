@@ -194,7 +194,10 @@ fn lines_of_group(told: &GroupExplanation, now: Timestamp, width: usize) -> Vec<
         if let Some(next) = member.next_step.as_ref().filter(|_| member.holds_up) {
             page.deeper(&next_step(next, now));
         }
-        for may in member.may_do.iter().filter(|_| member.holds_up) {
+        // What only somebody can do is offered here; for the rest there is the page of the member.
+        let next = member.next_step.as_ref().map(|next| next.owner.0);
+        let theirs = member.holds_up && next == Some(Owner::You);
+        for may in member.may_do.iter().filter(|_| theirs) {
             page.commands(may.command.iter());
         }
     }

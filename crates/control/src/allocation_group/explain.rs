@@ -159,8 +159,11 @@ fn next_step(row: &Row, members: &[MemberExplained]) -> Option<NextStep> {
     let moving = holding.iter().filter(|each| each.next_step.is_some()).min_by_key(due);
     match moving.and_then(|each| Some((each, each.next_step.as_ref()?))) {
         Some((first, next)) => {
-            let names = names(&holding);
-            let then = format!("It waits for {names}. Of {}: {}", first.name, next.then);
+            let due = match holding.len() {
+                1 => String::new(),
+                _ => format!("; {} is due first", first.name),
+            };
+            let then = format!("It waits for {}{due}. {}", names(&holding), next.then);
             Some(NextStep { then, ..next.clone() })
         }
         None => step(

@@ -611,7 +611,7 @@ CREATE INDEX node_tasks_learnt ON public.node_tasks USING btree (kind, sku, imag
 
 CREATE INDEX node_tasks_lease ON public.node_tasks USING btree (lease_until) WHERE (status = 'dispatched'::text);
 
-CREATE INDEX node_tasks_queued ON public.node_tasks USING btree (node_id, id) WHERE (status = 'queued'::text);
+CREATE INDEX node_tasks_queued ON public.node_tasks USING btree (node_id, created_at, id) WHERE (status = 'queued'::text);
 
 CREATE INDEX node_tasks_succeeded ON public.node_tasks USING btree (kind, ended_at) WHERE (status = 'succeeded'::text);
 

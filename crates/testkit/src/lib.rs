@@ -63,8 +63,9 @@ impl Database {
         let mut admin = PgConnection::connect(&url(&server, "postgres"))
             .await
             .expect("the test server answers");
-        // The name is ours, made of hexadecimal digits.
-        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")))
+        // The name is ours, made of hexadecimal digits. Files are copied in a fifth of the time in which they are logged.
+        let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy");
+        sqlx::query(AssertSqlSafe(create))
             .execute(&mut admin)
             .await
             .expect("the template can be copied");

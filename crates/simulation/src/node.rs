@@ -43,6 +43,8 @@ pub struct Entry {
     pub outcome: Option<TaskOutcome>,
     /// Whether the control plane knows.
     pub acknowledged: bool,
+    /// Whether it takes long, so that other things happen meanwhile.
+    pub slow: bool,
 }
 
 impl Entry {
@@ -234,6 +236,7 @@ impl Node {
             work,
             outcome: None,
             acknowledged: false,
+            slow: false,
         };
         let mark = self.marks.get(&entry.allocation);
         if envelope.expires_at < now {

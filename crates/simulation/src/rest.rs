@@ -12,11 +12,11 @@ use crate::node::Luck;
 use crate::sim::Sim;
 
 /// More rounds than anything needs that comes to rest at all.
-const ROUNDS_MAX: usize = 80;
+const ROUNDS_MAX: usize = 30;
 /// More passes than a round needs.
 const PASSES_MAX: usize = 100;
 /// So much time passes between two rounds.
-const ROUND: Duration = Duration::from_secs(95);
+const ROUND: Duration = Duration::from_secs(330);
 
 impl Sim<'_> {
     /// See the module.
@@ -31,7 +31,7 @@ impl Sim<'_> {
         }
         for place in self.books.unanswered() {
             let plan = people::ask_for(self, place);
-            self.alone(plan).await?;
+            self.alone(plan).await;
         }
         self.rest().await?;
         self.check().await?;
@@ -45,10 +45,7 @@ impl Sim<'_> {
     async fn rest(&mut self) -> anyhow::Result<()> {
         for _ in 0..ROUNDS_MAX {
             self.beat_all().await?;
-            let timers = self.bed.lanes[0].assembled.spine.clone();
-            if let Err(error) = timers.step_timers().await {
-                self.broken(format!("the timers fail: {}", actions::chain(&error)));
-            }
+            self.step_timers().await;
             self.pass().await?;
             if !self.report.broken.is_empty() || self.restless().await?.is_empty() {
                 return self.beat_all().await;
@@ -60,11 +57,18 @@ impl Sim<'_> {
         Ok(())
     }
 
+    async fn step_timers(&mut self) {
+        let spine = self.bed.calm.spine.clone();
+        if let Err(error) = spine.step_timers().await {
+            self.broken(format!("the timers fail: {}", actions::chain(&error)));
+        }
+    }
+
     /// Every node says what is on it.
     pub(crate) async fn beat_all(&mut self) -> anyhow::Result<()> {
         for node in 0..self.nodes.len() {
             let plan = nodes::heartbeat(self, node);
-            self.alone(plan).await?;
+            self.alone(plan).await;
         }
         Ok(())
     }
@@ -72,7 +76,7 @@ impl Sim<'_> {
     /// Everything that is due, without a fault.
     async fn pass(&mut self) -> anyhow::Result<()> {
         for _ in 0..PASSES_MAX {
-            let spine = self.bed.lanes[0].assembled.spine.clone();
+            let spine = self.bed.calm.spine.clone();
             let mut moved = match spine.step_all().await {
                 Ok(count) => count > 0,
                 Err(error) => {
@@ -94,7 +98,7 @@ impl Sim<'_> {
     /// A node does all it has to do, and does it well.
     async fn do_all(&mut self, node: usize) -> anyhow::Result<bool> {
         let plan = nodes::claim_for(self, node);
-        self.alone(plan).await?;
+        self.alone(plan).await;
         let given = std::mem::take(&mut self.nodes[node].inbox);
         let mut moved = !given.is_empty();
         let now = self.bed.clock.now();
@@ -112,7 +116,7 @@ impl Sim<'_> {
         for place in self.nodes[node].untold() {
             moved = true;
             if let Some(plan) = nodes::result_of(self, (node, place), 1, false) {
-                self.alone(plan).await?;
+                self.alone(plan).await;
             }
         }
         Ok(moved)
@@ -249,12 +253,12 @@ impl Sim<'_> {
             .await?
         {
             let plan = asking::ask(self, What::Force, id);
-            self.alone(plan).await?;
+            self.alone(plan).await;
         }
         for id in self.ids("SELECT DISTINCT allocation_id FROM claims WHERE status = 'stuck' AND allocation_id IN (
                                    SELECT id FROM allocations WHERE status = 'failed') ORDER BY 1").await? {
             let plan = asking::ask(self, What::Clean, id);
-            self.alone(plan).await?;
+            self.alone(plan).await;
         }
         self.rest().await?;
         for id in self.ids("SELECT id FROM claims WHERE status = 'quarantined' ORDER BY id").await?
@@ -263,7 +267,7 @@ impl Sim<'_> {
             // Once to say that nothing is there, and once to say that the books are closed.
             self.beat_all().await?;
             self.beat_all().await?;
-            self.alone(plan).await?;
+            self.alone(plan).await;
         }
         self.check().await?;
         let left: Vec<String> = sqlx::query_scalar(
@@ -275,6 +279,44 @@ impl Sim<'_> {
         .await?;
         if !left.is_empty() {
             self.broken(format!("it can't be given back: {}", left.join(", ")));
+        }
+        self.once_more().await
+    }
+
+    /// When nothing is wrong any more, what is asked for is there, and gone again, without waiting for anything.
+    async fn once_more(&mut self) -> anyhow::Result<()> {
+        // Nodes that were drained have run empty by now.
+        self.step_timers().await;
+        for id in self.ids("SELECT id FROM nodes WHERE status = 'maintenance' ORDER BY id").await? {
+            let plan = asking::ask(self, What::Resume, id);
+            self.alone(plan).await;
+        }
+        let slices = "SELECT id FROM nodes WHERE status = 'ready' AND NOT whole";
+        if self.ids(slices).await?.is_empty() {
+            return Ok(());
+        }
+        let place = people::last_request(self);
+        let plan = people::ask_for(self, place);
+        self.alone(plan).await;
+        let Some(id) = self.books.requests[place].answer.as_ref().map(|granted| granted.id) else {
+            self.broken("everything was given back, and there is no room");
+            return Ok(());
+        };
+        self.pass().await?;
+        self.must_be(id, "active").await?;
+        let plan = asking::ask(self, What::Release, id);
+        self.alone(plan).await;
+        self.pass().await?;
+        self.must_be(id, "released").await
+    }
+
+    async fn must_be(&mut self, id: Uuid, expected: &str) -> anyhow::Result<()> {
+        let status: String = sqlx::query_scalar("SELECT status FROM allocations WHERE id = $1")
+            .bind(id)
+            .fetch_one(&mut self.bed.sql)
+            .await?;
+        if status != expected {
+            self.broken(format!("nothing was in the way, and {id} is {status} and not {expected}"));
         }
         Ok(())
     }

@@ -22,11 +22,11 @@ const LOOKS_MAX: usize = 10_000;
 /// No run takes that long, on any machine.
 const RUN_MAX: Duration = Duration::from_secs(90);
 /// How often it is looked at how everything stands.
-const LOOK_EVERY: usize = 10;
+const LOOK_EVERY: usize = 20;
 
-/// What is never there twice at any moment, whatever is done twice: a run has one piece of work under way, and a request one
-/// run, but for those by which a sweep takes it up again.
-const DOUBLED: &str = "
+/// What is never so, at any moment. A run has one piece of work under way, and a request one run, but for those by which a
+/// sweep takes it up again. What a restart comes to is believed only with another boot than before.
+const NEVER: &str = "
     SELECT 'run ' || run_id || ' has ' || count(*) || ' tasks under way'
       FROM node_tasks
      WHERE status IN ('queued', 'dispatched')
@@ -37,7 +37,13 @@ const DOUBLED: &str = "
       FROM workflow_runs
      WHERE workflow IN ('provision', 'restart', 'release') AND id NOT LIKE '%-again-%'
      GROUP BY workflow, state ->> 'operation'
-    HAVING count(*) > 1";
+    HAVING count(*) > 1
+     UNION ALL
+    SELECT 'task ' || task.id || ' restarted nothing, and ' || said.entity_id || ' is said to be back'
+      FROM lifecycle_log AS said
+      JOIN node_tasks AS task ON task.allocation_id = said.entity_id AND task.operation_id = said.operation_id
+     WHERE said.machine = 'allocation' AND said.event = 'restart.completed'
+       AND task.status = 'succeeded' AND task.result ->> 'boot_id' = task.result ->> 'boot_id_before'";
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
@@ -182,7 +188,8 @@ impl Sim<'_> {
             0 if !back => Ok(()),
             1 if !back && plans[0].1 == Fate::Lives => {
                 let (plan, _) = plans.remove(0);
-                self.alone(plan).await
+                self.alone(plan).await;
+                Ok(())
             }
             _ => self.meet(plans).await,
         }
@@ -202,17 +209,12 @@ impl Sim<'_> {
     }
 
     /// A story that nothing happens to.
-    pub async fn alone(&mut self, plan: Plan) -> anyhow::Result<()> {
-        let Some(lane) = self.bed.lanes.iter().position(|lane| lane.busy.is_none()) else {
-            return Ok(());
-        };
+    pub async fn alone(&mut self, plan: Plan) {
         self.stories += 1;
         let number = self.stories;
         self.say(format!("#{number} {}", plan.what));
-        let heard = (plan.begin)(&self.bed.lanes[lane].assembled).await;
-        self.bed.lanes[lane].turnstile.until(Turnstile::rests).await;
+        let heard = (plan.begin)(&self.bed.calm).await;
         self.hear(number, heard, Fate::Lives);
-        Ok(())
     }
 
     /// Stories at once, a statement at a time, and those that have hung long enough with them.
@@ -234,9 +236,14 @@ impl Sim<'_> {
             self.count("meetings");
         }
         let mut blocked: Vec<usize> = Vec::new();
+        let mut moved = None;
         while !here.is_empty() {
             let mut ready = Vec::new();
-            for lane in here.clone() {
+            // Who has just moved comes first: until it stands still, nobody can tell whether others wait for it.
+            let others = here.iter().copied().filter(|lane| Some(*lane) != moved);
+            let order: Vec<usize> =
+                here.iter().copied().filter(|lane| Some(*lane) == moved).chain(others).collect();
+            for lane in order {
                 match self.stand(lane).await? {
                     Stand::Asks => ready.push(lane),
                     Stand::Ended => {
@@ -251,7 +258,9 @@ impl Sim<'_> {
                 }
             }
             blocked = here.iter().copied().filter(|lane| !ready.contains(lane)).collect();
-            if let Some(lane) = self.dice.pick(&ready).copied()
+            ready.sort_unstable();
+            moved = self.dice.pick(&ready).copied();
+            if let Some(lane) = moved
                 && !self.turn(lane).await?
             {
                 here.retain(|other| *other != lane);
@@ -333,9 +342,11 @@ impl Sim<'_> {
                 return Ok(false);
             }
             Fate::Cut(at) if at == statement => {
+                let backend = lane.turnstile.backend();
                 lane.turnstile.cut();
                 self.say(format!("{line} ✂"));
                 self.count("broken connections");
+                self.until_gone(backend).await?;
             }
             Fate::Lives | Fate::Dies(_) | Fate::Unheard | Fate::Hangs(..) | Fate::Cut(_) => {
                 lane.turnstile.let_through();
@@ -343,6 +354,21 @@ impl Sim<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Waits until a process of the database has seen that nobody talks to it any more, and has undone what it had begun.
+    async fn until_gone(&mut self, backend: Option<i32>) -> anyhow::Result<()> {
+        for _ in 0..LOOKS_MAX {
+            let there: bool =
+                sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)")
+                    .bind(backend.unwrap_or_default())
+                    .fetch_one(&mut self.bed.sql)
+                    .await?;
+            if !there {
+                return Ok(());
+            }
+        }
+        bail!("a connection that was cut is still there")
     }
 
     async fn end(&mut self, place: usize) -> anyhow::Result<()> {
@@ -385,8 +411,8 @@ impl Sim<'_> {
         for row in rows {
             self.report.states.insert(row.try_get(0)?);
         }
-        let doubled: Vec<String> = sqlx::query_scalar(DOUBLED).fetch_all(&mut self.bed.sql).await?;
-        for what in doubled {
+        let never: Vec<String> = sqlx::query_scalar(NEVER).fetch_all(&mut self.bed.sql).await?;
+        for what in never {
             self.broken(what);
         }
         Ok(())

@@ -41,7 +41,9 @@ enum Fate {
 /// When the copy can't be made.
 pub fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let bench = Bench { root, tree: target.join("mutants/tree"), target: target.join("mutants") };
+    // Built apart: cargo takes a crate of the copy for the crate of the same name here, and a mutant must not get out.
+    let (tree, target) = (target.join("mutants/tree"), target.join("mutants"));
+    let bench = Bench { root, tree, target };
     bench.copy()?;
     println!("mutant | runs until red | what caught it | guard");
     let (mut caught, mut survivors) = (0, Vec::new());
@@ -102,7 +104,7 @@ impl Bench<'_> {
                 return Ok(Fate::Unfit(error.to_string()));
             }
         }
-        let ran = self.simulate();
+        let ran = self.simulate(mutant.name);
         self.copy()?;
         ran
     }
@@ -111,17 +113,29 @@ impl Bench<'_> {
         let place = self.tree.join(file);
         let text = std::fs::read_to_string(&place).with_context(|| format!("no {file}"))?;
         ensure!(text.matches(from).count() == 1, "{file} does not have this once: {from}");
-        Ok(std::fs::write(&place, text.replace(from, to))?)
+        std::fs::write(&place, text.replace(from, to))?;
+        if !file.ends_with(".sql") {
+            return Ok(());
+        }
+        // What the store carries of its migrations is looked at anew when the store is.
+        let carrier = self.tree.join("crates/store/src/lib.rs");
+        let text = std::fs::read(&carrier)?;
+        Ok(std::fs::write(&carrier, text)?)
     }
 
-    fn simulate(&self) -> anyhow::Result<Fate> {
+    fn simulate(&self, name: &str) -> anyhow::Result<Fate> {
+        // Its own chores, because they make the schema. Most die young: a quick build is worth more than quick runs.
         let ran = Command::new("cargo")
             .current_dir(&self.tree)
             .args(["run", "--quiet", "--package", "xtask", "--", "simulate"])
+            .env("SLOW", "1")
             .env("CARGO_TARGET_DIR", &self.target)
             .env("UNTIL_RED", "1")
             .env("RUNS", std::env::var("RUNS").unwrap_or_else(|_| RUNS.to_owned()))
             .output()?;
+        if let Some(folder) = std::env::var_os("TRACES") {
+            std::fs::write(Path::new(&folder).join(name), &ran.stdout)?;
+        }
         let said = String::from_utf8_lossy(&ran.stdout);
         let figures = said.lines().last().and_then(|line| serde_json::from_str(line).ok());
         let Some(figures): Option<serde_json::Value> = figures else {

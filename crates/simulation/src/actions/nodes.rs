@@ -13,6 +13,8 @@ use crate::node::{Luck, Node};
 use crate::sim::{Sim, short};
 use crate::story::{Heard, Plan};
 
+/// So many in a hundred pieces of work take long, and so often such a one comes to its end when it could.
+const SLOW: usize = 20;
 /// Why a restart fails.
 const NOT_RESTARTED: &[FailureReason] = &[
     FailureReason::RebootFailed,
@@ -85,7 +87,7 @@ pub(super) fn begin(sim: &mut Sim<'_>) -> Option<Plan> {
     let node = node_with(sim, |node| !node.inbox.is_empty())?;
     // The newest first now and then, so that what is older is begun late.
     let count = sim.nodes[node].inbox.len();
-    let place = if sim.dice.chance(35) { count - 1 } else { sim.dice.below(count) };
+    let place = if sim.dice.chance(60) { count - 1 } else { sim.dice.below(count) };
     let given = sim.nodes[node].inbox.get(place)?.clone();
     // What was taken may be taken again: a message that comes twice.
     if !sim.dice.chance(10) {
@@ -96,6 +98,10 @@ pub(super) fn begin(sim: &mut Sim<'_>) -> Option<Plan> {
     if let Err(violation) = sim.nodes[node].begin(&given, now) {
         sim.broken(violation);
     }
+    let slow = sim.dice.chance(SLOW);
+    if let Some(entry) = sim.nodes[node].journal.last_mut() {
+        entry.slow |= slow;
+    }
     None
 }
 
@@ -104,6 +110,9 @@ pub(super) fn work(sim: &mut Sim<'_>) -> Option<Plan> {
     let open = sim.nodes[node].open();
     let place = *sim.dice.pick(&open)?;
     let entry = &sim.nodes[node].journal[place];
+    if entry.slow && !sim.dice.chance(SLOW) {
+        return None;
+    }
     let (task, reasons) = (entry.task, if entry.is_restart() { NOT_RESTARTED } else { NOT_DONE });
     let luck = match (sim.dice.weighted(&[66, 12, 22]), sim.dice.pick(reasons)) {
         (1, _) => Luck::Residue,

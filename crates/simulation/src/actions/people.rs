@@ -20,7 +20,18 @@ pub(super) fn create(sim: &mut Sim<'_>) -> Option<Plan> {
         2 => ("l40s.slice", 4),
         _ => ("h100.metal", 8),
     };
-    let body = NewAllocation {
+    let body = wanted(sim, sku, gpus);
+    let place = sim.books.ask(Body::One(body));
+    Some(ask_for(sim, place))
+}
+
+/// A request that any fleet can grant; answers its place in the books.
+pub fn last_request(sim: &mut Sim<'_>) -> usize {
+    sim.books.ask(Body::One(wanted(sim, "l40s.slice", 1)))
+}
+
+fn wanted(sim: &Sim<'_>, sku: &str, gpus: i16) -> NewAllocation {
+    NewAllocation {
         project_id: sim.bed.project,
         sku: sku.to_owned(),
         gpus,
@@ -28,9 +39,7 @@ pub(super) fn create(sim: &mut Sim<'_>) -> Option<Plan> {
         ssh_key_ids: Vec::new(),
         image: None,
         name: Some(format!("request-{}", sim.books.requests.len())),
-    };
-    let place = sim.books.ask(Body::One(body));
-    Some(ask_for(sim, place))
+    }
 }
 
 pub(super) fn create_group(sim: &mut Sim<'_>) -> Option<Plan> {

@@ -13,31 +13,24 @@ const OUTBOX: &str = "crates/store/src/outbox.rs";
 const PLACEMENT: &str = "crates/store/src/placement.rs";
 const PLACES: &str = "crates/store/migrations/0004_placement_and_nodes.sql";
 const PROVISION: &str = "crates/control/src/allocation/provision.rs";
+const GROUP_RELEASE: &str = "crates/control/src/allocation_group/release.rs";
 const RELEASE: &str = "crates/control/src/allocation/release.rs";
+const RESTART: &str = "crates/control/src/allocation/restart.rs";
 const RUNS: &str = "crates/store/src/workflow_runs.rs";
 const STATEMENT: &str = "crates/store/src/lifecycle/statement.rs";
 const TASK: &str = "crates/control/src/node/task.rs";
 const TASKS: &str = "crates/store/src/node_tasks.rs";
-const WRITER: &str = "crates/store/src/lifecycle.rs";
+const TIMERS: &str = "crates/control/src/doors/timers.rs";
 
 /// Every mutant.
 pub(super) const LIST: &[Mutant] = &[
     Mutant {
-        name: "no-fence",
-        guards: "the agent begins no work that is older than what it has begun",
+        name: "fencing",
+        guards: "the agent begins no work that is older than what it has begun; its closed books behind it are taken away too",
         edits: &[(
             AGENT,
-            "mark.is_some_and(|(fence, _)| envelope.fence < *fence)",
-            "mark.is_some_and(|_| false)",
-        )],
-    },
-    Mutant {
-        name: "no-leases-in-cleanup",
-        guards: "a clean-up leaves alone what is somebody else's by now",
-        edits: &[(
-            AGENT,
-            "entry.places.retain(|place| !foreign(place));",
-            "entry.places.retain(|_| true);",
+            "if self.closed.contains(&entry.allocation)\n            || mark.is_some_and(|(fence, _)| envelope.fence < *fence)",
+            "if mark.is_some_and(|(fence, _)| envelope.fence < *fence - 1_000)",
         )],
     },
     Mutant {
@@ -75,15 +68,6 @@ pub(super) const LIST: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "freed-whatever-landed",
-        guards: "freeing is gated on the outcome (landed_on), behind no_live_tasks",
-        edits: &[(
-            RELEASE,
-            "        if outcome.landed_on(Status::Released) {",
-            "        if outcome.landed_on(Status::Released) || !outcome.is_applied() {",
-        )],
-    },
-    Mutant {
         name: "released-and-not-freed",
         guards: "claims are freed in the transaction that completes the release",
         edits: &[(RELEASE, "            self.cleaning().free(tx).await?;\n", "")],
@@ -94,14 +78,12 @@ pub(super) const LIST: &[Mutant] = &[
         edits: &[(RELEASE, "            self.cleaning().get_stuck(tx, &reason).await?;\n", "")],
     },
     Mutant {
-        name: "failed-and-never-stuck",
-        guards: "so does a failed provision whose clean-up gives up",
-        edits: &[(PROVISION, "                cleaning.get_stuck(tx, &reason).await?;\n", "")],
-    },
-    Mutant {
         name: "failed-and-not-freed",
-        guards: "a failed provision frees what is proven clean",
-        edits: &[(PROVISION, "                cleaning.free(tx).await?;\n", "")],
+        guards: "a failed provision frees what is proven clean; the sweep of forgotten clean-ups is taken away too",
+        edits: &[
+            (PROVISION, "                cleaning.free(tx).await?;\n", ""),
+            (TIMERS, "|ctx| Box::pin(clean::take_up(ctx))", "|_| Box::pin(async { Ok(0) })"),
+        ],
     },
     Mutant {
         name: "nothing-was-touched",
@@ -140,8 +122,8 @@ pub(super) const LIST: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "slots-of-others-unindexed",
-        guards: "the same, without the unique index claims_live_slot",
+        name: "unique-index",
+        guards: "the unique index claims_live_slot; the choice of free slots in front of it is taken away too",
         edits: &[
             (
                 PLACEMENT,
@@ -156,8 +138,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "what is free is counted whenever a claim comes or goes",
         edits: &[(
             PLACES,
-            "CREATE TRIGGER count_free_of_moved AFTER UPDATE ON claims",
-            "CREATE TRIGGER count_free_of_moved AFTER DELETE ON claims",
+            "WHERE (changed.status = 'freed') <> (former.status = 'freed')",
+            "WHERE changed.status IS NULL",
         )],
     },
     Mutant {
@@ -170,8 +152,8 @@ pub(super) const LIST: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "no-lock-no-comparison",
-        guards: "the writer locks the row, and compares and sets",
+        name: "compare-and-set",
+        guards: "the writer compares and sets; the row's lock in front of it is taken away too",
         edits: &[
             (LOCKS, "WHERE id = $1 AND {condition} FOR UPDATE", "WHERE id = $1 AND {condition}"),
             (
@@ -191,55 +173,12 @@ pub(super) const LIST: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "old-release-begins",
-        guards: "a release that another has overtaken does not begin",
-        edits: &[(
-            RELEASE,
-            "held.operation == self.operation() && held.status == Status::Releasing",
-            "held.operation != OperationId(Uuid::nil()) || held.status == Status::Releasing",
-        )],
-    },
-    Mutant {
-        name: "tasks-for-old-operations",
-        guards: "no task is queued for an operation that is over, nor by a provision that is",
-        edits: &[
-            (
-                TASKS,
-                "WHERE id = $3 AND operation_id = $4 AND status <> 'released'",
-                "WHERE id = $3 AND $4::uuid IS NOT NULL",
-            ),
-            (
-                PROVISION,
-                "        if held.operation != self.operation() || held.status != Status::Provisioning {",
-                "        if held.operation == self.operation() && held.status != Status::Provisioning {",
-            ),
-        ],
-    },
-    Mutant {
         name: "messages-are-dropped",
         guards: "a fact leaves the outbox only as a delivery to everybody who hears it",
         edits: &[(
             OUTBOX,
             "for hearer in hearers.iter().filter(hears) {",
             "for hearer in hearers.iter().filter(hears).skip(1) {",
-        )],
-    },
-    Mutant {
-        name: "workflow-lease",
-        guards: "only who took a run last may save it",
-        edits: &[(
-            RUNS,
-            "          WHERE id = $1\n            AND lease = $2\n      RETURNING pending -> 0, lease\",",
-            "          WHERE id = $1\n            AND $2::bigint IS NOT NULL\n      RETURNING pending -> 0, lease\",",
-        )],
-    },
-    Mutant {
-        name: "words-are-lost",
-        guards: "a word told to a run is taken off by the step that heard it, and by no other",
-        edits: &[(
-            RUNS,
-            "pending = CASE WHEN $3 THEN pending - 0 ELSE pending END,",
-            "pending = CASE WHEN $3 THEN '[]' ELSE pending END,",
         )],
     },
     Mutant {
@@ -252,30 +191,66 @@ pub(super) const LIST: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "known-events",
-        guards: "an event that was applied is a duplicate for ever, in the statement and by the unique index",
+        name: "inbox-key",
+        guards: "a message that is delivered twice starts one run: its identity is the run's",
+        edits: &[(
+            "crates/control/src/doors/subscriptions.rs",
+            "    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;",
+            "    let id = format!(\"{id}-{:?}\", std::time::Instant::now());\n    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;",
+        )],
+    },
+    Mutant {
+        name: "another-boot",
+        guards: "a restart is believed only with another boot than before",
+        edits: &[(
+            RESTART,
+            "Ok(boot_id != boot_id_before && Some(boot_id) != task.boot_id)",
+            "Ok(boot_id != boot_id_before || task.result.is_some())",
+        )],
+    },
+    Mutant {
+        name: "group-does-not-follow",
+        guards: "a group follows its member in the member's transaction",
+        edits: &[(
+            "crates/store/src/allocations.rs",
+            "    if let (Some(group), true) = (group, outcome.is_applied()) {",
+            "    if let (Some(group), false) = (group, outcome.is_applied()) {",
+        )],
+    },
+    Mutant {
+        name: "all-or-none",
+        guards: "a group has all its members or is not there",
+        edits: &[(
+            "crates/control/src/allocation_group/place.rs",
+            "            return Ok(Some((index, crowded)));",
+            "            if crowded { continue; }\n            return Ok(Some((index, crowded)));",
+        )],
+    },
+    Mutant {
+        name: "one-member-is-not-asked",
+        guards: "the release of a group reaches every member that is left",
+        edits: &[(
+            GROUP_RELEASE,
+            "    for member in &pending.members {",
+            "    for member in pending.members.iter().skip(1) {",
+        )],
+    },
+    Mutant {
+        name: "no-message",
+        guards: "a step and what is made known of it are one statement",
         edits: &[(
             STATEMENT,
-            "{conditions} AND NOT EXISTS (SELECT 1 FROM known) \\",
-            "{conditions} \\",
+            "        for topic in &event.publishes {",
+            "        for topic in event.publishes.iter().skip(1) {",
         )],
     },
     Mutant {
-        name: "conflicts-are-committed",
-        guards: "a transaction that has lost a race can't be committed",
+        name: "the-dead-keep-their-runs",
+        guards: "a run whose process has died is taken over when its lease ends",
         edits: &[(
-            "crates/store/src/lib.rs",
-            "        if self.aborted {",
-            "        if self.aborted && self.rings.len() > 1_000 {",
-        )],
-    },
-    Mutant {
-        name: "retry-is-no-conflict",
-        guards: "a lost race is run again, and not taken for an answer",
-        edits: &[(
-            WRITER,
-            "Ok(lost_race::<M>(tx, id, report)),\n        Err(fault) => Err(fault),\n    }\n}\n\n/// [`write()`]",
-            "Ok(Outcome::Refused(refusal::<M>(report, None, Reason::NotFound))),\n        Err(fault) => Err(fault),\n    }\n}\n\n/// [`write()`]",
+            RUNS,
+            "AND (due.lease_until IS NULL OR due.lease_until <= $2)",
+            "AND due.lease_until IS NULL",
         )],
     },
 ];

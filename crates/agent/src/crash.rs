@@ -8,7 +8,7 @@ use crate::Error;
 /// What the fault `crash` does to the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrashMode {
-    /// [`run`](crate::run) ends with [`Error::Crashed`](crate::Error::Crashed), and nothing is tidied up: for many agents
+    /// [`run`](crate::run) ends with [`Error::Crashed`], and nothing is tidied up: for many agents
     /// in one process.
     #[default]
     Return,

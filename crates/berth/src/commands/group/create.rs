@@ -14,7 +14,7 @@ use crate::say;
 /// `berth group create`
 #[derive(Args)]
 pub(crate) struct Create {
-    /// A member, or several that are alike: SKU:GPUS[:COUNT][@REGION]; may be repeated
+    /// A member, or several that are alike; may be repeated
     #[arg(long = "member", value_name = "SKU:GPUS[:COUNT][@REGION]", value_parser = Wanted::parse)]
     members: Vec<Wanted>,
     /// The same, for what the group can do without

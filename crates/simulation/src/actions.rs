@@ -50,7 +50,7 @@ pub const TABLE: &[Action] = &[
     at_hand!("create", 7, people::create),
     at_hand!("create group", 3, people::create_group),
     at_hand!("create again", 4, people::create_again),
-    at_hand!("release", 6, people::release),
+    looked_up!("release", 6, people::release),
     at_hand!("release group", 2, people::release_group),
     looked_up!("restart", 12, people::restart),
     at_hand!("bind an app", 1, people::bind),
@@ -82,7 +82,7 @@ pub const TABLE: &[Action] = &[
     at_hand!("machine reboots", 1, nodes::reboot),
     at_hand!("silence", 1, nodes::fall_silent),
     looked_up!("message out of turn", 6, messages::out_of_turn),
-    looked_up!("bus gives up", 1, messages::give_up),
+    looked_up!("bus gives up", 3, messages::give_up),
     looked_up!("word again", 2, messages::word_again),
 ];
 

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use wire::bus::Message;
 
 use super::chain;
+use super::people::COMING;
 use crate::sim::{Sim, short};
 use crate::story::{Heard, Plan};
 
@@ -59,8 +60,14 @@ pub(super) async fn give_up(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {
     )
     .fetch_all(&mut sim.bed.sql)
     .await?;
-    let chosen = sim.dice.below(waiting.len());
-    let Some((consumer, sqlx::types::Json(message))) = waiting.into_iter().nth(chosen) else {
+    // A group whose members are given up one after the other goes ways that it seldom goes.
+    let coming: Vec<Uuid> = sqlx::query_scalar(COMING).fetch_all(&mut sim.bed.sql).await?;
+    let (of_groups, others): (Vec<_>, Vec<_>) =
+        waiting.into_iter().partition(|(_, message)| coming.contains(&message.fact.id));
+    let first = !of_groups.is_empty() && (others.is_empty() || sim.dice.chance(50));
+    let from = if first { of_groups } else { others };
+    let chosen = sim.dice.below(from.len());
+    let Some((consumer, sqlx::types::Json(message))) = from.into_iter().nth(chosen) else {
         return Ok(None);
     };
     let what = format!("{} of {} is given up", message.subject.0, short(&message.fact.id));

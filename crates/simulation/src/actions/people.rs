@@ -111,15 +111,27 @@ fn granted(id: Uuid, allocations: Vec<Uuid>) -> Granted {
 }
 
 /// One of the allocations that people know of; the latest is the likeliest to be in the middle of something.
+/// The members of groups that are on their way up.
+pub(super) const COMING: &str = "SELECT member.id
+       FROM allocations AS member
+       JOIN allocation_groups AS whole ON whole.id = member.group_id
+      WHERE whole.status IN ('requested', 'provisioning')
+      ORDER BY member.id";
+
 pub(super) fn known(sim: &mut Sim<'_>) -> Option<Uuid> {
     let all = &sim.books.known;
     let from = if sim.dice.chance(40) { all.len().saturating_sub(2) } else { 0 };
     sim.dice.pick(&all[from..]).copied()
 }
 
-pub(super) fn release(sim: &mut Sim<'_>) -> Option<Plan> {
-    let id = known(sim)?;
-    Some(ask(sim, What::Release, id))
+/// Sometimes of one that its group still waits for.
+pub(super) async fn release(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {
+    let mut coming: Vec<Uuid> = Vec::new();
+    if sim.dice.chance(20) {
+        coming = sqlx::query_scalar(COMING).fetch_all(&mut sim.bed.sql).await?;
+    }
+    let id = sim.dice.pick(&coming).copied().or_else(|| known(sim));
+    Ok(id.map(|id| ask(sim, What::Release, id)))
 }
 
 pub(super) fn release_group(sim: &mut Sim<'_>) -> Option<Plan> {

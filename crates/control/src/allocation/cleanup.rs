@@ -46,6 +46,13 @@ impl State {
     }
 }
 
+impl State {
+    /// The task of this attempt; none while it pauses.
+    pub fn task(&self) -> Option<Uuid> {
+        self.task
+    }
+}
+
 /// What a step comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {

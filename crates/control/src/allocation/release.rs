@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use lifecycle::{Outcome, Source, Value};
 use serde::{Deserialize, Serialize};
 use spine::workflow::{Happened, Next, Run};
+use store::allocations::{self, Held};
+use store::claims;
 use store::lifecycle::{Actor, Report};
 use store::{Tx, node_tasks};
-use store::{allocations, claims};
 use uuid::Uuid;
 use wire::http::allocations::{Allocation, ForceRelease};
 use wire::node::CleanupProof;
@@ -137,6 +138,8 @@ enum At {
     Start,
     /// The node cleans up.
     Cleaning { cleanup: cleanup::State },
+    /// This task has brought the proof, while another run's was still under way.
+    Proven { task: Uuid },
     /// Given up; this task may still bring the proof.
     GivenUp { task: Uuid, until: Timestamp },
 }
@@ -160,6 +163,10 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
     let next = match story.state.at.clone() {
         At::Start => story.begin(&mut tx).await?,
         At::Cleaning { cleanup } => story.clean(&mut tx, cleanup, happened).await?,
+        At::Proven { task } => {
+            let proof = cleanup::proof_of(&task::load(&mut tx, task).await?)?;
+            story.complete(&mut tx, Some(task), proof).await?
+        }
         At::GivenUp { task, until } => story.late(&mut tx, (task, until), happened).await?,
     };
     tx.commit().await?;
@@ -191,6 +198,7 @@ impl Story<'_> {
     fn wait(mut self, at: At, until: Timestamp) -> Result<Next, Error> {
         let waits_for = match &at {
             At::Cleaning { cleanup } => cleanup.waits_for(),
+            At::Proven { .. } => "another clean-up of it to end",
             At::Start | At::GivenUp { .. } => "the node to clean up",
         };
         self.state.at = at;
@@ -199,11 +207,7 @@ impl Story<'_> {
 
     /// What was under way is called off, and the node is told to clean up after it.
     async fn begin(self, tx: &mut Tx) -> Result<Next, Error> {
-        let held = allocations::hold(tx, self.id).await?;
-        let ours = held.as_ref().is_some_and(|held| {
-            held.operation == self.operation() && held.status == Status::Releasing
-        });
-        if !ours {
+        if !self.is_ours(allocations::hold(tx, self.id).await?.as_ref()) {
             return Ok(Next::Done);
         }
         for live in node_tasks::live_of(tx, self.id).await? {
@@ -213,7 +217,7 @@ impl Story<'_> {
         }
         match self.cleaning().begin(self.ctx, tx).await? {
             Some((cleanup, until)) => self.wait(At::Cleaning { cleanup }, until),
-            None => self.complete(tx, None).await,
+            None => self.complete(tx, None, None).await,
         }
     }
 
@@ -223,23 +227,42 @@ impl Story<'_> {
         state: cleanup::State,
         happened: &Happened,
     ) -> Result<Next, Error> {
+        let task = state.task();
         match self.cleaning().step(self.ctx, tx, state, happened).await? {
             cleanup::Next::Wait(cleanup, until) => self.wait(At::Cleaning { cleanup }, until),
-            cleanup::Next::Proven(proof) => self.complete(tx, proof).await,
+            cleanup::Next::Proven(proof) => self.complete(tx, task, proof).await,
             cleanup::Next::GivenUp { reason, open } => self.give_up(tx, reason, open).await,
         }
     }
 
     /// Nothing was left behind: it is over, what it held is anybody's, and the tenant has it in writing.
-    async fn complete(self, tx: &mut Tx, proof: Option<CleanupProof>) -> Result<Next, Error> {
+    /// A second run of the same release may still have something under way: then it is asked again, because whoever goes
+    /// last must not be the one who has given up.
+    async fn complete(
+        self,
+        tx: &mut Tx,
+        task: Option<Uuid>,
+        proof: Option<CleanupProof>,
+    ) -> Result<Next, Error> {
         let report = self.report(Event::ReleaseCompleted, "completed");
         let outcome = reported(allocations::report(tx, self.id, &report).await?)?;
         if outcome.landed_on(Status::Released) {
             let claims = claims::lock_live(tx, self.id).await?;
             receipt::write(self.ctx, tx, self.id, (self.operation(), proof, &claims)).await?;
             self.cleaning().free(tx).await?;
+        } else if self.is_ours(allocations::hold(tx, self.id).await?.as_ref()) {
+            let at = task.map_or(At::Start, |task| At::Proven { task });
+            let until = self.ctx.clock.after(self.ctx.policies().retry_after(1));
+            return self.wait(at, until);
         }
         Ok(Next::Done)
+    }
+
+    /// Whether the allocation is still being released by this release.
+    fn is_ours(&self, held: Option<&Held>) -> bool {
+        held.is_some_and(|held| {
+            held.operation == self.operation() && held.status == Status::Releasing
+        })
     }
 
     async fn give_up(self, tx: &mut Tx, reason: String, open: Option<Uuid>) -> Result<Next, Error> {
@@ -271,7 +294,7 @@ impl Story<'_> {
                 let task = task::load(tx, task).await?;
                 let complete = task.cleanup_complete == Some(true);
                 let proof = if complete { cleanup::proof_of(&task)? } else { None };
-                if complete { self.complete(tx, proof).await } else { Ok(Next::Done) }
+                if complete { self.complete(tx, None, proof).await } else { Ok(Next::Done) }
             }
             Happened::TimeOut | Happened::Cancelled => Ok(Next::Done),
             Happened::Started | Happened::TaskFinished { .. } => {

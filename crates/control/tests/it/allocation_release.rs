@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use control::Error;
 use control::allocation::{receipt, release, timeline};
+use control::node::task::{self, Order};
 use domain::ids::AllocationId;
 use domain::machines::allocation::Status;
+use store::{allocations, workflow_runs};
 use testkit::{Act, CLEAN, House};
 use wire::http::allocations::ForceRelease;
-use wire::node::{FailureReason, TaskOutcome};
+use wire::node::{Cleanup, FailureReason, TaskOutcome, Work};
 use wire::seal::{Purpose, VerifyingKey};
 
 async fn house() -> House {
@@ -192,5 +194,42 @@ async fn late_proof_of_an_old_release_does_not_free_a_retried_allocation() {
     assert!(proof.applied, "{proof:?}");
     house.settle().await;
     assert_eq!(house.status(id).await, Status::Released);
+    house.close().await;
+}
+
+/// A step was done and never saved: what it queued is still there when the proof of the attempt before it comes.
+#[tokio::test]
+async fn a_proof_that_comes_while_another_clean_up_is_under_way_ends_the_release_after_that_one() {
+    let house = house().await;
+    let id = house.active("h100.slice", 1).await.id;
+    house.first_node().will(&[Act::StayAway]);
+    house.release(id).await.expect("asked");
+    house.settle().await;
+    let runs = workflow_runs::open_of(&house.ctx.store, id, &[release::WORKFLOW]).await;
+    let run = runs.expect("they are listed").remove(0);
+    let mut tx = house.ctx.store.begin().await.expect("it begins");
+    let held = allocations::hold(&mut tx, AllocationId(id)).await.expect("it is held");
+    let order = Order {
+        run: &run,
+        label: "clean up 2".to_owned(),
+        node: house.first_node().identity.node_id,
+        allocation: AllocationId(id),
+        operation: held.expect("it is there").operation,
+        deadline: house.ctx.after_seconds(600),
+    };
+    let work = Work::SliceRelease(Cleanup { slots: Vec::new() });
+    task::issue(&mut tx, &order, &work).await.expect("it is queued");
+    tx.commit().await.expect("it commits");
+
+    house.first_node().forget_script();
+    assert!(house.let_nodes_work().await, "the first of the two");
+    while house.spine.step_all().await.expect("the spine moves") > 0 {}
+    assert_eq!(house.status(id).await, Status::Releasing);
+    house.settle().await;
+    // No sweep comes to its help: the run itself asks again.
+    house.ctx.clock.advance(Duration::from_secs(10));
+    house.settle().await;
+    assert_eq!(house.status(id).await, Status::Released);
+    assert_eq!(house.claims(id).await, ["freed"]);
     house.close().await;
 }

@@ -11,7 +11,7 @@ use control::{Assembled, Caller, assemble};
 use spine::Clock;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{Ids, Options, Store};
-use testkit::{House, Process, Turnstile};
+use testkit::{House, Process, Turnstile, new_id};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -161,6 +161,11 @@ impl Bed {
             runs: 0,
             house,
         })
+    }
+
+    /// Somebody asks for something: a request of its own, so that what it does can be told from what they did before.
+    pub fn asking(&self, who: &Caller) -> Caller {
+        Caller { request_id: new_id(), ..who.clone() }
     }
 
     /// Everything is as in the beginning; answers the nodes as they are then.

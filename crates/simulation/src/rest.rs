@@ -54,6 +54,28 @@ impl Sim<'_> {
         }
         let restless = self.restless().await?;
         self.broken(format!("it never comes to rest: {}", restless.join(", ")));
+        self.show_what_stands().await
+    }
+
+    /// What there is of runs and tasks that are not over, for who reads the trace.
+    async fn show_what_stands(&mut self) -> anyhow::Result<()> {
+        let standing: Vec<String> = sqlx::query_scalar(
+            "SELECT 'run ' || id || ' of ' || entity_id || ' ' || state || ' told ' || pending || ' wakes ' || coalesce(wake_at::text, 'never')
+                    || ' done ' || coalesce(done_at::text, '-') || ' attempts ' || attempts || coalesce(' ' || reason, '')
+               FROM workflow_runs
+              WHERE entity_id IN (SELECT id FROM allocations WHERE status IN ('releasing', 'provisioning', 'restarting'))
+              UNION ALL
+             SELECT 'task ' || id || ' for ' || allocation_id || ' ' || kind || ' is ' || status || ' on ' || node_id
+               FROM node_tasks
+              WHERE allocation_id IN (SELECT id FROM allocations WHERE status IN ('releasing', 'provisioning', 'restarting'))",
+        )
+        .fetch_all(&mut self.bed.sql)
+        .await?;
+        let now = self.bed.clock.now();
+        self.say(format!("it is {now}"));
+        for line in standing {
+            self.say(line);
+        }
         Ok(())
     }
 

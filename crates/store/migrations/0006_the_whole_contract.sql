@@ -8,6 +8,13 @@ ALTER TABLE lifecycle_log ADD COLUMN reason text;
 -- The boot that the node was in when the task was queued, as it had told: a reboot is proven by another one.
 ALTER TABLE node_tasks ADD COLUMN boot_id uuid;
 
+-- When it said what it has, by the clock that stamps every status: it speaks of nothing that came after.
+ALTER TABLE nodes ADD COLUMN inventory_at timestamptz;
+
+-- A run that is taken up again is named by how many there were.
+DROP INDEX workflow_runs_entity;
+CREATE INDEX workflow_runs_entity ON workflow_runs (entity_id);
+
 -- Who did what to what, in the transaction that did it.
 CREATE TABLE audit_entries (
     id          uuid        PRIMARY KEY,

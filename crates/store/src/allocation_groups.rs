@@ -198,16 +198,17 @@ pub async fn passed_on(tx: &mut Tx, id: AllocationGroupId, release: Uuid) -> Res
     Ok(())
 }
 
-/// Releases that were noted before `before` and that nobody passes on.
+/// Releases that were noted before `before` and that nobody passes on, and how many runs there were about their group.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn forgotten_releases(
     tx: &mut Tx,
     before: Timestamp,
-) -> Result<Vec<(AllocationGroupId, Uuid)>, Error> {
+) -> Result<Vec<(AllocationGroupId, Uuid, i64)>, Error> {
     let rows = sqlx::query(
-        "SELECT id, release_id
+        "SELECT id, release_id,
+                (SELECT count(*) FROM workflow_runs WHERE workflow_runs.entity_id = allocation_groups.id)
            FROM allocation_groups
           WHERE release_id IS NOT NULL AND release_passed_on_at IS NULL
             AND release_noted_at < $1
@@ -221,7 +222,10 @@ pub async fn forgotten_releases(
     .bind(before.to_sqlx())
     .fetch_all(tx.connection())
     .await?;
-    rows.iter().map(|row| Ok((AllocationGroupId(row.try_get(0)?), row.try_get(1)?))).collect()
+    let forgotten = |row: &sqlx::postgres::PgRow| {
+        Ok((AllocationGroupId(row.try_get(0)?), row.try_get(1)?, row.try_get(2)?))
+    };
+    rows.iter().map(forgotten).collect()
 }
 
 /// Computes the group's status from its members, in a statement that sees them as they are now, and writes it if it

@@ -278,6 +278,8 @@ pub struct Forgotten {
     pub operation: OperationId,
     /// The number of its last step.
     pub seq: i64,
+    /// How many runs there were about it.
+    pub runs: i64,
 }
 
 /// Finds what nobody is at, though it has stood there since before `before`.
@@ -286,7 +288,8 @@ pub struct Forgotten {
 /// When the database fails.
 pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>, Error> {
     let rows = sqlx::query(
-        "SELECT id, status, operation_id, seq
+        "SELECT id, status, operation_id, seq,
+                (SELECT count(*) FROM workflow_runs WHERE entity_id = allocations.id)
            FROM allocations
           WHERE status IN ('requested', 'provisioning', 'releasing', 'restarting')
             AND status_at < $1
@@ -312,6 +315,7 @@ pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>,
             status,
             operation: OperationId(row.try_get(2)?),
             seq: row.try_get(3)?,
+            runs: row.try_get(4)?,
         });
     }
     Ok(found)

@@ -174,6 +174,8 @@ pub struct Place {
     pub node: String,
     /// Whether the node was last heard of before the moment that was asked about, or is offline.
     pub silent: bool,
+    /// Whether the node was heard of after the claim got its status: until then it speaks of what was there before.
+    pub heard_since: bool,
     /// What the node said, the last time, that it has of the allocation in this place: `a guest`, `a lease`, `a running
     /// task`.
     pub traces: Vec<&'static str>,
@@ -191,6 +193,7 @@ pub async fn find_place(
     let row = sqlx::query(
         "SELECT claim.allocation_id, node.name,
                 node.status = 'offline' OR node.heartbeat_at IS NULL OR node.heartbeat_at < $2,
+                coalesce(node.inventory_at > claim.status_at, false),
                 EXISTS (
                     SELECT 1
                       FROM jsonb_array_elements(CASE WHEN jsonb_typeof(node.inventory -> 'guests') = 'array'
@@ -221,7 +224,7 @@ pub async fn find_place(
         return Ok(None);
     };
     let mut traces = Vec::new();
-    for (position, trace) in [(3, "a guest"), (4, "a lease"), (5, "a running task")] {
+    for (position, trace) in [(4, "a guest"), (5, "a lease"), (6, "a running task")] {
         if row.try_get(position)? {
             traces.push(trace);
         }
@@ -230,6 +233,7 @@ pub async fn find_place(
         allocation: AllocationId(row.try_get(0)?),
         node: row.try_get(1)?,
         silent: row.try_get(2)?,
+        heard_since: row.try_get(3)?,
         traces,
     }))
 }
@@ -243,6 +247,8 @@ pub struct Forgotten {
     pub operation: OperationId,
     /// The greatest number of a step of one of its claims.
     pub seq: i64,
+    /// How many runs there were about the allocation.
+    pub runs: i64,
 }
 
 /// Finds clean-ups of failed allocations that nobody is at, though they have stood there since before `before`.
@@ -251,7 +257,8 @@ pub struct Forgotten {
 /// When the database fails.
 pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>, Error> {
     let rows = sqlx::query(
-        "SELECT allocation.id, allocation.operation_id, max(claim.seq)
+        "SELECT allocation.id, allocation.operation_id, max(claim.seq),
+                (SELECT count(*) FROM workflow_runs WHERE entity_id = allocation.id)
            FROM claims AS claim
            JOIN allocations AS allocation ON allocation.id = claim.allocation_id AND allocation.status = 'failed'
           WHERE claim.status = 'cleaning'
@@ -268,6 +275,7 @@ pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>,
             allocation: AllocationId(row.try_get(0)?),
             operation: OperationId(row.try_get(1)?),
             seq: row.try_get(2)?,
+            runs: row.try_get(3)?,
         })
     };
     rows.iter().map(forgotten).collect()

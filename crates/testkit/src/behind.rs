@@ -104,4 +104,13 @@ impl House {
             .await
             .expect("they are forgotten");
     }
+
+    /// The runs of a workflow end where they stand, with nothing done.
+    pub async fn end_runs(&self, workflow: &str) {
+        sqlx::query("UPDATE workflow_runs SET done_at = clock_timestamp() WHERE workflow = $1 AND done_at IS NULL")
+            .bind(workflow)
+            .execute(&self.database.sql)
+            .await
+            .expect("they are over");
+    }
 }

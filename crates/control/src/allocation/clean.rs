@@ -181,9 +181,10 @@ pub async fn take_up(ctx: &Ctx) -> Result<u64, Error> {
     let forgotten = claims::forgotten(&mut tx, before).await?;
     tx.rollback().await?;
     let mut taken_up = 0;
-    for Forgotten { allocation, operation, seq } in forgotten {
+    for Forgotten { allocation, operation, seq, runs } in forgotten {
         tracing::warn!(allocation_id = %allocation, "nobody was at its clean-up: taken up again");
-        let run = run(format!("clean-again-{operation}-{seq}"), allocation, operation)?;
+        let id = format!("{WORKFLOW}-again-{operation}-{seq}-{runs}");
+        let run = run(id, allocation, operation)?;
         taken_up += u64::from(ctx.workflows.start(run).await?);
     }
     Ok(taken_up)

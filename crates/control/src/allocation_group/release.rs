@@ -135,9 +135,9 @@ pub async fn take_up(ctx: &Ctx, before: Timestamp) -> Result<u64, Error> {
     let forgotten = allocation_groups::forgotten_releases(&mut tx, before).await?;
     tx.rollback().await?;
     let mut taken_up = 0;
-    for (group, release) in forgotten {
+    for (group, release, runs) in forgotten {
         tracing::warn!(group_id = %group, "nobody passed its release on: taken up again");
-        let again = format!("-again-{}", ctx.clock.now().as_millisecond());
+        let again = format!("-again-{runs}");
         taken_up += u64::from(ctx.workflows.start(run_of(group, release, &again)?).await?);
     }
     Ok(taken_up)

@@ -59,7 +59,7 @@ pub async fn quarantine(
 }
 
 /// An operator has seen to the machine: what was set aside is anybody's. Refused while the node says that something of the
-/// allocation is still there; a node that is silent is told when it is heard of again.
+/// allocation is still there, or has said nothing since; a node that is silent is told when it is heard of again.
 ///
 /// # Errors
 /// [`Error::Conflict`] when it is not set aside, or something is left there.
@@ -82,14 +82,10 @@ pub async fn clear(
         .with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
     allocations::hold(&mut tx, place.allocation).await?;
     let standing = view::in_transaction(&mut tx, id).await?.status.0;
-    if standing == claim::Status::Quarantined && !place.silent && !place.traces.is_empty() {
+    if let Some(why) = in_the_way(&place, standing) {
+        let silence = ctx.policies().node_offline_after_seconds;
         let why = format!(
-            "the node {} still shows {} of allocation {}: remove it on the machine, and clear the claim after its \
-             next heartbeat; if the machine is gone, when it has not been heard of for {} s",
-            place.node,
-            place.traces.join(" and "),
-            place.allocation,
-            ctx.policies().node_offline_after_seconds,
+            "{why} after its next heartbeat; if the machine is gone, when it has not been heard of for {silence} s"
         );
         return refuse(tx, &deed, why).await;
     }
@@ -104,6 +100,25 @@ pub async fn clear(
             refuse(tx, &deed, why).await
         }
     }
+}
+
+/// What the node says that speaks against clearing. A node that was not heard of since the claim was set aside may have been
+/// given work by then that it did not know of when it last spoke.
+fn in_the_way(place: &Place, standing: claim::Status) -> Option<String> {
+    let Place { node, allocation, silent, heard_since, traces } = place;
+    if standing != claim::Status::Quarantined || *silent {
+        return None;
+    }
+    if !traces.is_empty() {
+        let shown = traces.join(" and ");
+        return Some(format!(
+            "the node {node} still shows {shown} of allocation {allocation}: remove it on the machine, and clear the claim"
+        ));
+    }
+    if *heard_since {
+        return None;
+    }
+    Some(format!("the node {node} has not been heard of since the claim was set aside: clear it"))
 }
 
 async fn place_of(ctx: &Ctx, tx: &mut Tx, id: ClaimId) -> Result<Place, Error> {

@@ -94,7 +94,10 @@ fn run_for(allocation: &Forgotten) -> Result<Option<NewRun>, Error> {
         | Status::Released
         | Status::Failed => return Ok(None),
     };
-    let id = format!("{workflow}-again-{}-{}", allocation.operation, allocation.seq);
+    // Named by what there was before it: two who sweep at once start one run, and one that ended with nothing done is
+    // followed by another.
+    let Forgotten { operation, seq, runs, .. } = allocation;
+    let id = format!("{workflow}-again-{operation}-{seq}-{runs}");
     Ok(Some(NewRun { id, workflow, entity_id: allocation.id.uuid(), state }))
 }
 

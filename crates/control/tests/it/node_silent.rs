@@ -346,6 +346,29 @@ async fn a_provision_whose_run_was_lost_is_taken_up_and_its_task_is_not_done_twi
     house.close().await;
 }
 
+/// What was taken up and came to nothing is taken up again, as often as it takes; and once, however many sweep.
+#[tokio::test]
+async fn a_provision_whose_runs_end_with_nothing_done_is_taken_up_every_time() {
+    let house = house().await;
+    house.first_node().will(&[Act::FallSilent; 4]);
+    let id = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    for _ in 0..3 {
+        house.end_runs("provision").await;
+        house.ctx.clock.advance(Duration::from_secs(31));
+        house.beat_all().await;
+        let (one, other) = tokio::join!(house.spine.step_timers(), house.spine.step_timers());
+        one.and(other).expect("they sweep");
+        house.settle().await;
+        assert_eq!(house.status(id).await, Status::Provisioning);
+        assert_eq!(house.open_runs(id).await, 1);
+    }
+    house.end_runs("provision").await;
+    house.pass(Duration::from_secs(31)).await;
+    assert_eq!(house.status(id).await, Status::Active);
+    house.close().await;
+}
+
 /// R23: the node was re-imaged: another agent, with an empty journal, does the clean-up and proves it.
 #[tokio::test]
 async fn r23_a_node_that_was_imaged_anew_finishes_the_release() {

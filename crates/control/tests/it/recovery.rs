@@ -98,6 +98,7 @@ async fn an_abandoned_release_sets_everything_aside_and_proves_nothing() {
 
     // Nobody gets it until it is cleared, and then it is anybody's.
     assert!(matches!(house.create("h100.slice", 4).await, Err(Error::SkuUnavailable { .. })));
+    house.beat_all().await;
     for claim in claims_of(&house, id).await {
         let cleared = aside::clear(ctx, operator, claim, &because("new disk"), None).await;
         assert_eq!(cleared.expect("cleared").body.status.0, claim::Status::Freed);
@@ -206,6 +207,11 @@ async fn a_clean_up_that_nobody_began_is_taken_up_by_the_sweep() {
     house.forget_runs("clean").await;
     house.settle().await;
     assert_eq!(house.claims(id).await, ["cleaning"]);
+    // The run that takes it up ends with nothing done; so there is another.
+    house.first_node().will(&[Act::FallSilent]);
+    house.pass(Duration::from_secs(31)).await;
+    assert_eq!(house.claims(id).await, ["cleaning"]);
+    house.end_runs("clean").await;
     house.pass(Duration::from_secs(31)).await;
     assert_eq!(house.claims(id).await, ["freed"]);
     house.close().await;
@@ -250,6 +256,10 @@ async fn nothing_is_cleared_while_the_node_says_that_something_is_left() {
     let of = AllocationId(id);
     abandon::request(ctx, operator, of, &because("by hand"), None).await.expect("abandoned");
     let [claim] = claims_of(&house, id).await[..] else { panic!("one claim") };
+    // It may have been given work that it did not know of when it last spoke.
+    let refused = aside::clear(ctx, operator, claim, &because("clean"), None).await;
+    let Err(Error::Conflict(words)) = refused else { panic!("{refused:?}") };
+    assert!(words.contains("has not been heard of since") && words.contains("60 s"), "{words}");
     let with_guest = Inventory { gpus: 4, guests: vec![(id, vec![0])], ..Inventory::default() };
     let with_lease = Inventory { gpus: 4, leases: vec![(id, vec![0])], ..Inventory::default() };
     let tasks = vec![house.dispatches(id).await[0].0];

@@ -120,6 +120,7 @@ async fn of_operator(api: &mut Api, name: &str, mut mutation: Mutation) -> Mutat
             let claim = stuck_claim(api).await;
             let (ctx, operator) = (&api.house.ctx, &api.house.operator);
             aside::quarantine(ctx, operator, claim, &because(), None).await.expect("set aside");
+            api.house.beat_all().await;
             mutation.at(claim);
         }
         "POST /admin/dead-letters/{consumer}/{event_id}/redrive" => {

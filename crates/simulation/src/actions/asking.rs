@@ -77,7 +77,9 @@ fn asking(sim: &Sim<'_>, asked: Asked) -> Plan {
 
 fn caller_of(sim: &Sim<'_>, what: What) -> Caller {
     match what {
-        What::Release | What::Restart | What::GroupRelease | What::Bind => sim.bed.tenant.clone(),
+        What::Release | What::Restart | What::GroupRelease | What::Bind => {
+            sim.bed.asking(&sim.bed.tenant)
+        }
         What::Force
         | What::Abandon
         | What::Clean
@@ -87,7 +89,7 @@ fn caller_of(sim: &Sim<'_>, what: What) -> Caller {
         | What::Resume
         | What::Retire
         | What::Look
-        | What::Turn(..) => sim.bed.operator.clone(),
+        | What::Turn(..) => sim.bed.asking(&sim.bed.operator),
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn create_again(sim: &mut Sim<'_>) -> Option<Plan> {
 /// Asks for what the books say, under its key.
 pub fn ask_for(sim: &Sim<'_>, place: usize) -> Plan {
     let Request { key, body, .. } = sim.books.requests[place].clone();
-    let caller = sim.bed.tenant.clone();
+    let caller = sim.bed.asking(&sim.bed.tenant);
     let what = match &body {
         Body::One(body) => format!("create {place} {} x{}", body.sku, body.gpus),
         Body::Group(body) => format!("create {place} group of {}", body.members.len()),

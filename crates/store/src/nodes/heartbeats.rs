@@ -90,6 +90,7 @@ fn statement(alone: bool) -> String {
          ), heard AS (
             UPDATE nodes
                SET heartbeat_at = greatest(nodes.heartbeat_at, beat.at),
+                   inventory_at = clock_timestamp(),
                    boot_id = beat.boot_id,
                    agent_version = beat.agent_version,
                    inventory = CASE WHEN nodes.inventory = beat.inventory THEN nodes.inventory ELSE beat.inventory END

@@ -205,14 +205,16 @@ impl House {
         .expect("a look at all connections")
     }
 
-    /// For how long each transaction of the product that is open now has been open, in seconds.
+    /// For how long each transaction of the product that is open now has been open, in seconds. One that is being committed
+    /// waits for the disc, and for nobody here.
     pub async fn open_transactions(&self) -> Vec<f64> {
         sqlx::query_scalar(
             "SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8
                FROM pg_stat_activity
               WHERE datname = current_database()
                 AND application_name = 'berth'
-                AND xact_start IS NOT NULL",
+                AND xact_start IS NOT NULL
+                AND NOT (state = 'active' AND query ILIKE 'commit%')",
         )
         .fetch_all(&self.database.sql)
         .await

@@ -3,6 +3,7 @@
 use super::Mutant;
 
 const AGENT: &str = "crates/simulation/src/node.rs";
+const ANSWERS: &str = "crates/control/src/idempotency.rs";
 const CLEANUP: &str = "crates/control/src/allocation/cleanup.rs";
 const GUARDS: &str = "crates/store/src/lifecycle/guards.rs";
 const IDS: &str = "crates/control/src/ids.rs";
@@ -252,5 +253,10 @@ pub(super) const LIST: &[Mutant] = &[
             "AND (due.lease_until IS NULL OR due.lease_until <= $2)",
             "AND due.lease_until IS NULL",
         )],
+    },
+    Mutant {
+        name: "no-entry",
+        guards: "a deed and its entry in the audit log are one transaction",
+        edits: &[(ANSWERS, "        return deed.write(tx, DONE).await;", "        return Ok(());")],
     },
 ];

@@ -345,6 +345,7 @@ CREATE TABLE nodes (
     boot_id uuid,
     agent_version text,
     inventory jsonb,
+    inventory_at timestamp with time zone,
     CONSTRAINT nodes_name_key UNIQUE (name),
     CONSTRAINT nodes_pkey PRIMARY KEY (id)
 );
@@ -631,7 +632,7 @@ CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
 
 CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHERE (done_at IS NULL);
 
-CREATE INDEX workflow_runs_entity ON public.workflow_runs USING btree (entity_id) WHERE (done_at IS NULL);
+CREATE INDEX workflow_runs_entity ON public.workflow_runs USING btree (entity_id);
 
 CREATE OR REPLACE FUNCTION public.count_free(of_node uuid)
  RETURNS void

@@ -54,7 +54,7 @@ pub const TABLE: &[Action] = &[
     at_hand!("release group", 2, people::release_group),
     looked_up!("restart", 12, people::restart),
     at_hand!("bind an app", 1, people::bind),
-    at_hand!("ask again", 4, asking::again),
+    looked_up!("ask again", 4, asking::again),
     at_hand!("force release", 1, operators::force),
     looked_up!("abandon", 3, operators::abandon),
     looked_up!("clean", 4, operators::clean),

@@ -105,6 +105,25 @@ impl House {
             .expect("they are forgotten");
     }
 
+    /// What the runs of a workflow remember, as it stands.
+    pub async fn state_of_runs(&self, workflow: &str) -> serde_json::Value {
+        sqlx::query_scalar("SELECT state FROM workflow_runs WHERE workflow = $1")
+            .bind(workflow)
+            .fetch_one(&self.database.sql)
+            .await
+            .expect("there is one")
+    }
+
+    /// The runs of a workflow remember what they did then, and nothing of what came after; and are due.
+    pub async fn put_runs_back(&self, workflow: &str, state: &serde_json::Value) {
+        sqlx::query("UPDATE workflow_runs SET state = $2, wake_at = 'epoch', pending = '[]' WHERE workflow = $1")
+            .bind(workflow)
+            .bind(state)
+            .execute(&self.database.sql)
+            .await
+            .expect("they have forgotten");
+    }
+
     /// The runs of a workflow end where they stand, with nothing done.
     pub async fn end_runs(&self, workflow: &str) {
         sqlx::query("UPDATE workflow_runs SET done_at = clock_timestamp() WHERE workflow = $1 AND done_at IS NULL")

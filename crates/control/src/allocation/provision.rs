@@ -267,6 +267,10 @@ impl Story<'_> {
         if !fail(tx, self.id, &ended).await? {
             return Ok(Next::Done);
         }
+        // A step that was done and never saved has left a task that the state does not know of.
+        for live in node_tasks::live_of(tx, self.id).await? {
+            task::expire(tx, &self.run.id, live.id).await?;
+        }
         let cleaning = self.cleaning();
         match cleaning.begin(self.ctx, tx).await? {
             Some((state, until)) => {

@@ -78,6 +78,29 @@ async fn a_lease_in_the_way_is_tried_again_and_then_given_up() {
     house.close().await;
 }
 
+/// The second attempt was begun by a step that was done and never saved; when it is repeated, time is over.
+#[tokio::test]
+async fn an_attempt_that_nobody_remembers_is_over_when_the_provision_is_given_up() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0; 8]).await;
+    house.first_node().will(&[Act::Fail(FailureReason::LeaseConflict), Act::FallSilent]);
+    let id = house.create("h100.slice", 1).await.expect("it fits").id;
+    house.settle().await;
+    let paused = house.state_of_runs("provision").await;
+    house.ctx.clock.advance(Duration::from_secs(3));
+    house.settle().await;
+    house.put_runs_back("provision", &paused).await;
+    house.first_node().will(&[Act::FallSilent]);
+    // No sweep comes first.
+    house.ctx.clock.advance(Duration::from_secs(1_100));
+    house.settle().await;
+    assert_eq!(house.status(id).await, Status::Failed);
+    let tasks: Vec<String> =
+        house.dispatches(id).await.into_iter().map(|(_, status, _)| status).collect();
+    assert_eq!(tasks, ["failed", "expired", "dispatched"], "only the clean-up is under way");
+    house.database.remove().await;
+}
+
 #[tokio::test]
 async fn no_answer_within_the_deadline_fails_and_is_cleaned_up() {
     let mut house = House::open().await;

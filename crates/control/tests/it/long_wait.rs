@@ -10,7 +10,7 @@ use control::policies::Policies;
 use domain::machines::allocation::Status;
 use testkit::{Act, CLEAN, House, new_id};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::node::{Access, SignedTask, TaskOutcome};
@@ -31,15 +31,15 @@ async fn watched<T>(house: &House, work: impl Future<Output = T>) -> (T, Seen) {
     let (mut work, mut seen) = (pin!(work), Seen::default());
     let mut looks = interval(Duration::from_millis(5));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut looked = Instant::now();
+    let mut looked = looks.tick().await;
     loop {
         tokio::select! {
             done = &mut work => return (done, seen),
-            _ = looks.tick() => {
+            at = looks.tick() => {
                 let open = house.open_transactions().await;
                 seen.open += open.len();
-                seen.held_up_seconds = seen.held_up_seconds.max(looked.elapsed().as_secs_f64());
-                looked = Instant::now();
+                seen.held_up_seconds = seen.held_up_seconds.max((at - looked).as_secs_f64());
+                looked = at;
                 seen.oldest_seconds = open.into_iter().fold(seen.oldest_seconds, f64::max);
             }
         }

@@ -13,6 +13,7 @@ use wire::http::allocations::ForceRelease;
 use wire::http::app_instances::NewAppInstance;
 use wire::http::policies::NewPolicy;
 
+use super::operators;
 use crate::books::{Asked, What};
 use crate::sim::{Sim, short};
 use crate::story::{Heard, Plan};
@@ -27,15 +28,21 @@ pub fn ask(sim: &mut Sim<'_>, what: What, id: Uuid) -> Plan {
 }
 
 /// What was asked for under a key is asked for again, the unanswered rather than others.
-pub(super) fn again(sim: &mut Sim<'_>) -> Option<Plan> {
+pub(super) async fn again(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {
     let wishes = &sim.books.wishes;
     let all: Vec<usize> = (0..wishes.len()).collect();
     let open: Vec<usize> =
         all.iter().copied().filter(|place| wishes[*place].answer.is_none()).collect();
     let from = if sim.dice.chance(60) { &open } else { &all };
-    let place = *sim.dice.pick(from)?;
+    let Some(place) = sim.dice.pick(from).copied() else {
+        return Ok(None);
+    };
     let asked = sim.books.wishes[place].asked;
-    Some(asking(sim, asked))
+    // Who says that they have seen to a machine has.
+    if asked.what == What::Clear && !operators::see_to(sim, asked.id).await? {
+        return Ok(None);
+    }
+    Ok(Some(asking(sim, asked)))
 }
 
 /// Asks once, under the key if there is one.

@@ -73,24 +73,36 @@ pub(super) async fn quarantine(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>
 
 pub(super) async fn clear(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {
     let aside = "SELECT id FROM claims WHERE status = 'quarantined' ORDER BY id";
-    match fitting(sim, aside, CLAIMS).await? {
+    // Of the others one that is free and stays so: what is set aside just then would be cleared by somebody who has not been at
+    // the machine, and they are taken at their word.
+    let free = "SELECT id FROM claims WHERE status = 'freed' ORDER BY id";
+    match fitting(sim, aside, free).await? {
         Some(id) => Ok(Some(clear_one(sim, id).await?)),
         None => Ok(None),
     }
 }
 
-/// Somebody has seen to the machine, and clears the claim. They do not touch what was not set aside.
+/// Somebody has seen to the machine, and clears the claim.
 pub async fn clear_one(sim: &mut Sim<'_>, id: Uuid) -> anyhow::Result<Plan> {
-    let whose: Option<Uuid> = sqlx::query_scalar(
-        "SELECT allocation_id FROM claims WHERE id = $1 AND status = 'quarantined'",
-    )
-    .bind(id)
-    .fetch_optional(&mut sim.bed.sql)
-    .await?;
-    for node in &mut sim.nodes {
-        whose.iter().for_each(|allocation| node.see_to(*allocation));
-    }
+    see_to(sim, id).await?;
     Ok(ask(sim, What::Clear, id))
+}
+
+/// Goes to the machine and wipes what was set aside; says whether it makes sense to clear the claim. They do not touch what
+/// may be in use.
+pub(super) async fn see_to(sim: &mut Sim<'_>, id: Uuid) -> anyhow::Result<bool> {
+    let claim: Option<(Uuid, String)> =
+        sqlx::query_as("SELECT allocation_id, status FROM claims WHERE id = $1")
+            .bind(id)
+            .fetch_optional(&mut sim.bed.sql)
+            .await?;
+    let Some((whose, status)) = claim else {
+        return Ok(false);
+    };
+    if status == "quarantined" {
+        sim.nodes.iter_mut().for_each(|node| node.see_to(whose));
+    }
+    Ok(status == "quarantined" || status == "freed")
 }
 
 pub(super) async fn drain(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {

@@ -1,8 +1,8 @@
 //! Waiting for a node, however long: nothing is held open meanwhile, and what is stamped afterwards is when it was done. (A
 //! control plane that was held up before ours kept one transaction open for 279 seconds, and stamped its beginning.)
 
+use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
 use std::time::Duration;
 
 use control::node::task;
@@ -27,23 +27,30 @@ struct Seen {
     held_up_seconds: f64,
 }
 
+/// Both go on beside each other: a look holds nobody up who is looked at.
 async fn watched<T>(house: &House, work: impl Future<Output = T>) -> (T, Seen) {
-    let (mut work, mut seen) = (pin!(work), Seen::default());
-    let mut looks = interval(Duration::from_millis(5));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut looked = looks.tick().await;
-    loop {
-        tokio::select! {
-            done = &mut work => return (done, seen),
-            at = looks.tick() => {
-                let open = house.open_transactions().await;
-                seen.open += open.len();
-                seen.held_up_seconds = seen.held_up_seconds.max((at - looked).as_secs_f64());
-                looked = at;
-                seen.oldest_seconds = open.into_iter().fold(seen.oldest_seconds, f64::max);
-            }
+    let seen = Cell::new(Seen::default());
+    let look = async {
+        let mut looks = interval(Duration::from_millis(5));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looked = looks.tick().await;
+        loop {
+            let at = looks.tick().await;
+            let open = house.open_transactions().await;
+            let Seen { open: before, oldest_seconds, held_up_seconds } = seen.get();
+            seen.set(Seen {
+                open: before + open.len(),
+                oldest_seconds: open.into_iter().fold(oldest_seconds, f64::max),
+                held_up_seconds: held_up_seconds.max((at - looked).as_secs_f64()),
+            });
+            looked = at;
         }
-    }
+    };
+    let done = tokio::select! {
+        done = work => done,
+        never = look => never,
+    };
+    (done, seen.get())
 }
 
 impl Seen {

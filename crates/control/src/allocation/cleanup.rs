@@ -44,9 +44,7 @@ impl State {
     pub fn waits_for(&self) -> &'static str {
         if self.task.is_some() { "the node to clean up" } else { NEXT_ATTEMPT }
     }
-}
 
-impl State {
     /// The task of this attempt; none while it pauses.
     pub fn task(&self) -> Option<Uuid> {
         self.task

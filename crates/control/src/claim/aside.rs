@@ -81,6 +81,8 @@ pub async fn clear(
         .because(reason)
         .with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
     allocations::hold(&mut tx, place.allocation).await?;
+    // Read again under the lock: it may have been set aside just now, and what was said of it before does not count.
+    let place = place_of(ctx, &mut tx, id).await?;
     let standing = view::in_transaction(&mut tx, id).await?.status.0;
     if let Some(why) = in_the_way(&place, standing) {
         let silence = ctx.policies().node_offline_after_seconds;

@@ -6,10 +6,13 @@ use std::time::Duration;
 use control::Error;
 use control::allocation::{abandon, clean, receipt, release, view};
 use control::claim::{aside, view as claims};
-use domain::ids::{AllocationId, ClaimId};
+use domain::ids::{AllocationId, ClaimId, EventId};
 use domain::machines::allocation::Status;
-use domain::machines::claim;
-use testkit::{Act, CLEAN, House, Inventory};
+use domain::machines::{Claim, REASON, claim};
+use lifecycle::{Source, Value};
+use store::allocations;
+use store::lifecycle::{Report, apply};
+use testkit::{Act, CLEAN, House, Inventory, actor, new_id};
 use uuid::Uuid;
 use wire::http::admin::Because;
 use wire::http::allocations::{Action, ForceRelease};
@@ -278,6 +281,36 @@ async fn nothing_is_cleared_while_the_node_says_that_something_is_left() {
     node.beat(ctx, &elsewhere).await.expect("heard");
     aside::clear(ctx, operator, claim, &because("clean"), None).await.expect("cleared");
     assert_eq!(house.claims(id).await, ["freed"]);
+    house.database.remove().await;
+}
+
+/// Who clears has looked when it was not set aside yet, and waits for who sets it aside.
+#[tokio::test]
+async fn what_is_set_aside_while_somebody_clears_it_is_not_cleared_by_an_older_heartbeat() {
+    let house = house().await;
+    let id = given_up(&house, 1).await;
+    let (ctx, operator) = (&house.ctx, &house.operator);
+    let [claim] = claims_of(&house, id).await[..] else { panic!("one claim") };
+    house.beat_all().await;
+    let mut tx = ctx.store.begin().await.expect("it begins");
+    allocations::hold(&mut tx, AllocationId(id)).await.expect("it is held");
+    let why = because("clean");
+    let clears = aside::clear(ctx, operator, claim, &why, None);
+    let sets_aside = async {
+        while house.waiting_for_locks().await == 0 {
+            tokio::task::yield_now().await;
+        }
+        let report =
+            Report::new(claim::Event::Quarantining, EventId(new_id()), actor(Source::Operator))
+                .with(REASON, Value::Text("just now".to_owned().into()));
+        let set = apply::<Claim>(&mut tx, claim, &report).await.expect("it is answered");
+        assert!(set.is_applied(), "{set:?}");
+        tx.commit().await.expect("it commits");
+    };
+    let (cleared, ()) = tokio::join!(clears, sets_aside);
+    let Err(Error::Conflict(words)) = cleared else { panic!("{cleared:?}") };
+    assert!(words.contains("has not been heard of since"), "{words}");
+    assert_eq!(house.claims(id).await, ["quarantined"]);
     house.database.remove().await;
 }
 

@@ -110,7 +110,6 @@ fn granted(id: Uuid, allocations: Vec<Uuid>) -> Granted {
     Granted { id, allocations }
 }
 
-/// One of the allocations that people know of; the latest is the likeliest to be in the middle of something.
 /// The members of groups that are on their way up.
 pub(super) const COMING: &str = "SELECT member.id
        FROM allocations AS member
@@ -118,6 +117,7 @@ pub(super) const COMING: &str = "SELECT member.id
       WHERE whole.status IN ('requested', 'provisioning')
       ORDER BY member.id";
 
+/// One of the allocations that people know of; the latest is the likeliest to be in the middle of something.
 pub(super) fn known(sim: &mut Sim<'_>) -> Option<Uuid> {
     let all = &sim.books.known;
     let from = if sim.dice.chance(40) { all.len().saturating_sub(2) } else { 0 };

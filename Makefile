@@ -6,13 +6,16 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up down test prove mutants bench crashes gen tidy lint install-missing
+.PHONY: help up down test prove mutants bench crashes gen tidy lint install-missing install-engines
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install-missing:
 	@scripts/install-missing
+
+install-engines:
+	@scripts/install-engines
 
 up: install-missing ## build, and run everything here: Postgres, the control plane, simulated nodes; Ctrl-C stops it
 	@cargo build --package berth
@@ -21,7 +24,7 @@ up: install-missing ## build, and run everything here: Postgres, the control pla
 down: ## stop what `make up` or `berth up --detach` started
 	@$(BUILT)/berth down
 
-test: install-missing lint tidy ## everything that must hold: lints, tidy, all tests on a Postgres of their own
+test: install-missing install-engines lint tidy ## everything that must hold: lints, tidy, all tests on a Postgres of their own
 	@cargo xtask test
 
 lint:

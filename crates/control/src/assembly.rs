@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use spine::workflow::embedded::Embedded;
-use spine::{Clock, Spine, Wake};
+use spine::{Clock, Duties, Spine, Wake};
 use store::Store;
 
 use crate::keys::Keys;
@@ -41,6 +41,9 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
         wake: ctx.wake.clone(),
         subscriptions: doors::subscriptions::table(&ctx),
         workflows: engine,
+        broker: None,
+        driver: None,
+        duties: Duties::ALL,
         timers: doors::timers::table(&ctx),
     };
     Ok(Assembled { ctx, spine })

@@ -9,11 +9,25 @@ use store::Store;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::bus::Subscription;
-use crate::bus::postgres::Consumer;
+use crate::bus::{self, Broker, Consumer, Subscription};
 use crate::timer::Timer;
+use crate::workflow::Driver;
 use crate::workflow::embedded::Embedded;
 use crate::{Clock, Error, Wake, relay, timer, wake};
+
+/// What a process does of what moves by itself. Whatever it does, it hears the wake-ups of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duties {
+    /// Moves facts out of the outbox.
+    pub relay: bool,
+    /// Handles messages, steps workflows, runs timers.
+    pub worker: bool,
+}
+
+impl Duties {
+    /// All of it.
+    pub const ALL: Duties = Duties { relay: true, worker: true };
+}
 
 /// Everything that moves by itself. Its store rings the bell of its wake: see [`Store::ringing`].
 #[derive(Clone)]
@@ -26,8 +40,14 @@ pub struct Spine {
     pub wake: Wake,
     /// The table of subscriptions.
     pub subscriptions: Vec<Subscription>,
-    /// The engine that runs workflows.
+    /// The runs of workflows, and the engine in Postgres that steps them.
     pub workflows: Arc<Embedded>,
+    /// What tells consumers of their messages, if Postgres itself does not.
+    pub broker: Option<Arc<dyn Broker>>,
+    /// What brings runs to those who step them, if Postgres itself does not.
+    pub driver: Option<Arc<dyn Driver>>,
+    /// Which parts of it run in this process.
+    pub duties: Duties,
     /// The table of timers.
     pub timers: Vec<Timer>,
 }
@@ -57,20 +77,40 @@ impl Spine {
         let mut parts = Parts::default();
         let (store, wake) = (self.store.clone(), self.wake.clone());
         parts.add("the bridge", wake::bridge(store, wake, stop.clone()));
-        let (store, wake) = (self.store.clone(), self.wake.clone());
-        parts.add("the relay", relay::run(store, self.subscriptions.clone(), wake, stop.clone()));
+        if let Some(broker) = &self.broker {
+            parts.add("the broker", broker.run(stop.clone()));
+        }
+        if self.duties.relay {
+            let both = (self.wake.clone(), stop.clone());
+            let (store, broker) = (self.store.clone(), self.broker.clone());
+            parts.add("the relay", relay::run(store, self.subscriptions.clone(), broker, both));
+        }
+        if self.duties.worker {
+            self.spawn_worker(&mut parts, stop);
+        }
+        parts
+    }
+
+    fn spawn_worker(&self, parts: &mut Parts, stop: &CancellationToken) {
         for subscription in &self.subscriptions {
             let name = format!("the consumer {}", subscription.consumer);
             let consumer = self.consumer(subscription);
             let (wake, stop) = (self.wake.clone(), stop.clone());
             parts.add(name, async move { consumer.run(&wake, &stop).await });
         }
-        let (workflows, wake, ending) =
-            (Arc::clone(&self.workflows), self.wake.clone(), stop.clone());
-        parts.add("the workflow engine", async move { workflows.run(&wake, &ending).await });
-        let wake = self.wake.clone();
-        parts.add("the timers", timer::run(self.timers.clone(), wake, stop.clone()));
-        parts
+        let (wake, ending) = (self.wake.clone(), stop.clone());
+        match &self.driver {
+            Some(driver) => {
+                let runs = Embedded::clone(&self.workflows);
+                parts.add("the workflow engine", driver.run(runs, wake, ending));
+            }
+            None => {
+                let workflows = Arc::clone(&self.workflows);
+                parts
+                    .add("the workflow engine", async move { workflows.run(&wake, &ending).await });
+            }
+        }
+        parts.add("the timers", timer::run(self.timers.clone(), self.wake.clone(), stop.clone()));
     }
 
     /// One pass of the relay, every consumer and the workflow engine, not of the timers; answers how much there was to do.
@@ -99,7 +139,11 @@ impl Spine {
     }
 
     fn consumer(&self, subscription: &Subscription) -> Consumer {
-        Consumer::new(self.store.clone(), self.clock.clone(), subscription.clone())
+        let consumer = Consumer::new(self.store.clone(), self.clock.clone(), subscription.clone());
+        match &self.broker {
+            Some(broker) => consumer.told_by(Arc::clone(broker), bus::SWEEP),
+            None => consumer,
+        }
     }
 }
 

@@ -1,12 +1,23 @@
 //! The bus: durable named consumers, acknowledgement, redelivery with back-off, and a dead-letter path that ends in a
-//! state. One trait, several engines; attempts are counted in Postgres whatever the engine.
+//! state. Deliveries, their order and their attempts are in Postgres, whatever carries the word of them: the wake-ups of
+//! Postgres itself, or a [`Broker`].
 
-pub mod postgres;
+mod consumer;
+mod line;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use store::outbox::Moved;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 use wire::bus::{Message, Subject};
+
+pub use consumer::{Consumer, LEASE, SWEEP};
+
+use crate::Error;
 
 /// What handles a message. It is idempotent: the effect and the record that it was seen are one transaction, or the effect
 /// is one that can be had twice.
@@ -34,4 +45,41 @@ pub struct Subscription {
     pub exhausted: Option<Handle>,
     /// How often a message is tried.
     pub attempts_max: i32,
+}
+
+/// Carries word of messages from the relay to the consumers of all processes, and shares it out among those of one name. What it
+/// loses, repeats or brings late does no harm: the deliveries are in Postgres, and a sweep finds those that nobody was told of.
+pub trait Broker: Send + Sync + 'static {
+    /// Tells what has left the outbox. It does not wait: what can't be told now is not told.
+    fn announce(&self, moved: Vec<Moved>);
+
+    /// Word for a consumer, until the connection breaks.
+    fn listen(
+        &self,
+        consumer: &'static str,
+        subjects: &'static [Subject],
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Word>, Error>>;
+
+    /// What it does in the background, until stopped.
+    fn run(&self, stop: CancellationToken) -> BoxFuture<'static, ()>;
+}
+
+/// Word of one message.
+pub struct Word {
+    /// The message's identity.
+    pub event_id: Uuid,
+    /// Tells the broker what became of it.
+    pub settle: Settle,
+}
+
+/// See [`Word::settle`].
+pub type Settle = Box<dyn FnOnce(Settled) -> BoxFuture<'static, ()> + Send>;
+
+/// What became of a message that a broker has told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Nobody need be told of it any more.
+    Over,
+    /// Somebody is to be told again after this time.
+    Again(Duration),
 }

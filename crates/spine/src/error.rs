@@ -20,6 +20,14 @@ pub enum Error {
         /// In a word.
         how: &'static str,
     },
+    /// The broker or the engine that a process was told to use can't be reached, or does not do what it is asked.
+    #[error("{engine} failed")]
+    Engine {
+        /// Which.
+        engine: &'static str,
+        /// What broke.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A timer's work failed.
     #[error("the timer {timer} failed")]
     Timer {

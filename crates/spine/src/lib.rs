@@ -13,7 +13,7 @@ pub mod timer;
 pub mod wake;
 pub mod workflow;
 
-pub use assembly::Spine;
+pub use assembly::{Duties, Spine};
 pub use clock::Clock;
 pub use error::Error;
 pub use wake::Wake;

@@ -1,11 +1,13 @@
 //! The relay: facts leave the outbox for the consumers that hear them, in order for every row, however many relays there
 //! are.
 
-use store::outbox::{self, Hearer};
+use std::sync::Arc;
+
+use store::outbox::{self, Hearer, Relayed};
 use store::{Ring, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::bus::Subscription;
+use crate::bus::{Broker, Subscription};
 use crate::error::chain;
 use crate::pump::SWEEP;
 use crate::{Error, Wake};
@@ -15,6 +17,24 @@ use crate::{Error, Wake};
 /// # Errors
 /// When the store fails; nothing has moved then.
 pub async fn step(store: &Store, subscriptions: &[Subscription]) -> Result<usize, Error> {
+    Ok(advance(store, subscriptions).await?.published)
+}
+
+/// [`step`], and a broker tells of it.
+///
+/// # Errors
+/// When the store fails; nothing has moved then.
+pub async fn step_telling(
+    store: &Store,
+    subscriptions: &[Subscription],
+    broker: &dyn Broker,
+) -> Result<usize, Error> {
+    let Relayed { moved, published, .. } = advance(store, subscriptions).await?;
+    broker.announce(moved);
+    Ok(published)
+}
+
+async fn advance(store: &Store, subscriptions: &[Subscription]) -> Result<Relayed, Error> {
     let hearers: Vec<Hearer<'_>> = subscriptions
         .iter()
         .map(|each| Hearer { consumer: each.consumer, subjects: each.subjects })
@@ -26,19 +46,23 @@ pub async fn step(store: &Store, subscriptions: &[Subscription]) -> Result<usize
         metrics::counter!("berth_bus_dead_total", "consumer" => store::deliveries::RELAY)
             .increment(unreadable);
     }
-    Ok(relayed.published)
+    Ok(relayed)
 }
 
 /// Moves what there is, as soon as it is there, until stopped.
 pub async fn run(
     store: Store,
     subscriptions: Vec<Subscription>,
-    wake: Wake,
-    stop: CancellationToken,
+    broker: Option<Arc<dyn Broker>>,
+    (wake, stop): (Wake, CancellationToken),
 ) {
     let bell = wake.on(Ring::Outbox);
     while !stop.is_cancelled() {
-        match step(&store, &subscriptions).await {
+        let stepped = match &broker {
+            Some(broker) => step_telling(&store, &subscriptions, broker.as_ref()).await,
+            None => step(&store, &subscriptions).await,
+        };
+        match stepped {
             Ok(0) => {}
             Ok(_) => continue,
             Err(error) => tracing::warn!(error = chain(&error), "the relay could not move facts"),

@@ -9,9 +9,10 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::Error;
+use crate::{Error, Wake};
 
 /// What just happened to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,11 +92,23 @@ pub struct NewRun {
     pub state: Value,
 }
 
-/// An engine that runs workflows.
+/// Starts runs and tells them what happened. Both are written down in Postgres, whatever brings them to those who step them.
 pub trait Workflows: Send + Sync + 'static {
     /// Starts a run; answers whether it is new.
     fn start(&self, run: NewRun) -> BoxFuture<'_, Result<bool, Error>>;
 
     /// Tells a run what happened; answers whether there is such a run and it is not over.
     fn tell(&self, id: &str, happened: Happened) -> BoxFuture<'_, Result<bool, Error>>;
+}
+
+/// What brings runs to those who step them: the engine in Postgres itself does without. Runs rest in Postgres, so what it loses
+/// or repeats does no harm: whoever asks for a run is told whether it is due, and a sweep tells it of those that are.
+pub trait Driver: Send + Sync + 'static {
+    /// Steps runs as they are due, until stopped.
+    fn run(
+        &self,
+        runs: embedded::Embedded,
+        wake: Wake,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, ()>;
 }

@@ -84,6 +84,90 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     rows.iter().map(claimed).collect()
 }
 
+/// How it stands with a delivery that somebody has heard of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// Its attempt has begun.
+    Begun(Box<Claimed>),
+    /// It is in somebody's hand, it pauses, or another one about its row comes before it.
+    NotNow(Uuid),
+    /// It was handled or given up, or it never was one of this consumer's.
+    Over(Uuid),
+}
+
+impl Heard {
+    /// The message's identity.
+    pub fn event_id(&self) -> Uuid {
+        match self {
+            Heard::Begun(claimed) => claimed.event_id,
+            Heard::NotNow(event_id) | Heard::Over(event_id) => *event_id,
+        }
+    }
+}
+
+/// [`claim`], for those that somebody has heard of: says how it stands with each of them. Of several about one row the first is
+/// begun.
+///
+/// # Errors
+/// When the database fails.
+pub async fn claim_heard(
+    store: &Store,
+    claim: &Claim<'_>,
+    heard: &[Uuid],
+) -> Result<Vec<Heard>, Error> {
+    let rows = sqlx::query(
+        "WITH due AS (
+             SELECT head.event_id
+               FROM bus_deliveries AS head
+              WHERE head.consumer = $1
+                AND head.event_id = ANY ($4::uuid[])
+                AND head.dead_at IS NULL
+                AND head.due_at <= $2
+                AND NOT EXISTS (
+                    SELECT 1
+                      FROM bus_deliveries AS earlier
+                     WHERE earlier.consumer = $1
+                       AND earlier.dead_at IS NULL
+                       AND earlier.entity_id = head.entity_id
+                       AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
+                )
+              LIMIT $5
+                FOR UPDATE SKIP LOCKED
+         ), begun AS (
+             UPDATE bus_deliveries AS delivery
+                SET attempts = delivery.attempts + 1,
+                    due_at = $3
+               FROM due
+              WHERE delivery.consumer = $1
+                AND delivery.event_id = due.event_id
+          RETURNING delivery.event_id, delivery.attempts, delivery.message
+         )
+         SELECT heard.event_id, begun.attempts, begun.message, live.event_id IS NOT NULL
+           FROM (SELECT DISTINCT unnest($4::uuid[])) AS heard (event_id)
+           LEFT JOIN begun ON begun.event_id = heard.event_id
+           LEFT JOIN bus_deliveries AS live
+                  ON live.consumer = $1
+                 AND live.event_id = heard.event_id
+                 AND live.dead_at IS NULL",
+    )
+    .bind(claim.consumer)
+    .bind(claim.now.to_sqlx())
+    .bind(claim.lease_until.to_sqlx())
+    .bind(heard)
+    .bind(claim.limit)
+    .fetch_all(store.pool())
+    .await?;
+    let stands = |row: &PgRow| {
+        let begun = row.try_get::<Option<i32>, _>(1)?.is_some();
+        Ok(match (begun, row.try_get(3)?) {
+            (true, _) => Heard::Begun(Box::new(claimed(row)?)),
+            (false, true) => Heard::NotNow(row.try_get(0)?),
+            (false, false) => Heard::Over(row.try_get(0)?),
+        })
+    };
+    rows.iter().map(stands).collect()
+}
+
 fn claimed(row: &PgRow) -> Result<Claimed, Error> {
     let message = match row.try_get::<Json<Message>, _>(2) {
         Ok(Json(message)) => Ok(message),
@@ -181,6 +265,33 @@ pub async fn count_live(store: &Store, consumer: &str) -> Result<i64, Error> {
             AND dead_at IS NULL",
     )
     .bind(consumer)
+    .fetch_one(store.pool())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// How many messages of a consumer can be begun now.
+///
+/// # Errors
+/// When the database fails.
+pub async fn count_due(store: &Store, consumer: &str, now: Timestamp) -> Result<i64, Error> {
+    let row = sqlx::query(
+        "SELECT count(*)
+           FROM bus_deliveries AS head
+          WHERE head.consumer = $1
+            AND head.dead_at IS NULL
+            AND head.due_at <= $2
+            AND NOT EXISTS (
+                SELECT 1
+                  FROM bus_deliveries AS earlier
+                 WHERE earlier.consumer = $1
+                   AND earlier.dead_at IS NULL
+                   AND earlier.entity_id = head.entity_id
+                   AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
+            )",
+    )
+    .bind(consumer)
+    .bind(now.to_sqlx())
     .fetch_one(store.pool())
     .await?;
     Ok(row.try_get(0)?)

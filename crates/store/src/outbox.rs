@@ -27,9 +27,22 @@ pub struct Hearer<'a> {
     pub subjects: &'a [Subject],
 }
 
+/// A fact that has left the outbox and that somebody hears.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// The message's identity.
+    pub event_id: Uuid,
+    /// What it is about.
+    pub subject: Subject,
+    /// What it says.
+    pub fact: Fact,
+}
+
 /// What one transaction of the relay moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Relayed {
+    /// The facts that somebody hears, in the order in which they were written.
+    pub moved: Vec<Moved>,
     /// How many facts have left the outbox.
     pub published: usize,
     /// How many of them could not be read, and are dead letters of the relay.
@@ -58,9 +71,10 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
         tx.rings(Ring::Consumer(consumer.to_owned()));
     }
     let (published, unreadable) = (route.published.len(), route.unreadable.len());
+    let moved = std::mem::take(&mut route.moved);
     route.write(&mut tx).await?;
     tx.commit().await?;
-    Ok(Relayed { published, unreadable, lag_seconds })
+    Ok(Relayed { moved, published, unreadable, lag_seconds })
 }
 
 /// The oldest unpublished facts, locked.
@@ -87,6 +101,7 @@ async fn claim(tx: &mut Tx) -> Result<Vec<PgRow>, Error> {
 /// Where the facts of one batch go, as the arrays that are written.
 #[derive(Default)]
 struct Route<'a> {
+    moved: Vec<Moved>,
     published: Vec<Uuid>,
     consumers: Vec<&'a str>,
     events: Vec<Uuid>,
@@ -99,11 +114,15 @@ impl<'a> Route<'a> {
         let id: Uuid = row.try_get(0)?;
         self.published.push(id);
         match read(row)? {
-            Ok(subject) => {
+            Ok((subject, fact)) => {
                 let hears = |hearer: &&Hearer<'_>| hearer.subjects.contains(&subject);
+                let before = self.events.len();
                 for hearer in hearers.iter().filter(hears) {
                     self.consumers.push(hearer.consumer);
                     self.events.push(id);
+                }
+                if self.events.len() > before {
+                    self.moved.push(Moved { event_id: id, subject, fact });
                 }
             }
             Err(reason) => {
@@ -158,14 +177,14 @@ impl<'a> Route<'a> {
     }
 }
 
-/// The subject of a fact that every consumer could read, or why not.
-fn read(row: &PgRow) -> Result<Result<Subject, String>, Error> {
+/// A fact that every consumer could read, and what it is about; or why not.
+fn read(row: &PgRow) -> Result<Result<(Subject, Fact), String>, Error> {
     let subject: &str = row.try_get(1)?;
     let Some(subject) = Subject::parse(subject) else {
         return Ok(Err(format!("nobody knows the subject {subject:?}")));
     };
     Ok(match row.try_get::<Json<Fact>, _>(2) {
-        Ok(_) => Ok(subject),
+        Ok(Json(fact)) => Ok((subject, fact)),
         Err(sqlx::Error::ColumnDecode { source, .. }) => {
             Err(format!("its payload is not a fact: {source}"))
         }

@@ -1,6 +1,8 @@
 //! Runs of workflows. What is said to a run is appended, and taken off by the very statement that saves the step which heard
 //! it, from the row as it is then: a word is never lost. Who takes a run raises its lease; only the newest may save.
 
+pub mod driven;
+
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use serde_json::{Value, json};
@@ -89,7 +91,8 @@ async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<b
     let done = sqlx::query(
         "UPDATE workflow_runs
             SET pending = CASE WHEN pending -> -1 = $2 THEN pending ELSE pending || jsonb_build_array($2::jsonb) END,
-                wake_at = 'epoch'::timestamptz
+                wake_at = 'epoch'::timestamptz,
+                announced_until = NULL
           WHERE id = $1
             AND done_at IS NULL",
     )
@@ -186,18 +189,19 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     .bind(claim.limit)
     .fetch_all(store.pool())
     .await?;
-    let claimed = |row: &PgRow| {
-        Ok(Claimed {
-            id: row.try_get(0)?,
-            workflow: row.try_get(1)?,
-            entity_id: row.try_get(2)?,
-            state: row.try_get(3)?,
-            word: row.try_get(4)?,
-            attempts: row.try_get(5)?,
-            lease: row.try_get(6)?,
-        })
-    };
     rows.iter().map(claimed).collect()
+}
+
+fn claimed(row: &PgRow) -> Result<Claimed, Error> {
+    Ok(Claimed {
+        id: row.try_get(0)?,
+        workflow: row.try_get(1)?,
+        entity_id: row.try_get(2)?,
+        state: row.try_get(3)?,
+        word: row.try_get(4)?,
+        attempts: row.try_get(5)?,
+        lease: row.try_get(6)?,
+    })
 }
 
 /// Whose step is saved.

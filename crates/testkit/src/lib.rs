@@ -8,12 +8,14 @@
 
 mod behind;
 mod house;
+mod nats;
 mod pulse;
 mod redelivery;
 mod rows;
 mod snapshot;
 mod statements;
 mod tamper;
+mod temporal;
 mod turnstile;
 
 use std::env;
@@ -24,16 +26,25 @@ use store::{Options, Store};
 use uuid::Uuid;
 
 pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
+pub use nats::NatsServer;
 pub use pulse::Inventory;
 pub use rows::{Fixture, actor};
 pub use snapshot::{Change, Snapshot};
 pub use statements::Statements;
+pub use temporal::TemporalServer;
 pub use turnstile::{Death, Process, Turnstile};
 
 /// Names the server whose template every test's database is made from. `cargo xtask test` sets it.
 pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";
 /// The migrated database that is copied for every test; `cargo xtask test` makes it.
 pub const TEMPLATE: &str = "berth_template";
+
+/// A program that tests run beside the product: on the path, or where `scripts/install-missing` puts it.
+pub fn tool(name: &str) -> std::path::PathBuf {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let installed = here.ancestors().nth(2).map(|root| root.join(".tools/bin").join(name));
+    installed.filter(|path| path.exists()).unwrap_or_else(|| name.into())
+}
 
 /// A fresh identity.
 #[expect(clippy::disallowed_methods, reason = "tests make identities too")]

@@ -11,7 +11,7 @@ use control::policies::Policies;
 use control::{Assembled, allocation_group as group, assemble};
 use domain::ids::AllocationGroupId;
 use domain::machines::allocation::Status;
-use spine::bus::postgres::Consumer;
+use spine::bus::Consumer;
 use spine::relay;
 use store::{Options, Store};
 use testkit::{Act, Death, House, Turnstile};

@@ -62,7 +62,7 @@ fn consuming(chosen: usize) -> Plan {
             let subscriptions = &spine.subscriptions;
             let subscription = subscriptions[chosen % subscriptions.len()].clone();
             let (store, clock) = (spine.store.clone(), spine.clock.clone());
-            let consumer = spine::bus::postgres::Consumer::new(store, clock, subscription);
+            let consumer = spine::bus::Consumer::new(store, clock, subscription);
             moved(consumer.step().await)
         }
     })

@@ -1,6 +1,7 @@
 //! The engine in Postgres itself. A run that is being stepped is leased, and nothing is held meanwhile; if its engine dies,
 //! another takes it over when the lease ends. A step that fails is tried again for ever, more and more seldom.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
+use store::workflow_runs::driven::{self, Due, Stands};
 use store::workflow_runs::{self, Claim, Claimed, Failed, Saved, Taken, Wait};
 use store::{Ring, Store, Tx};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,7 @@ struct Engine {
     store: Store,
     clock: Clock,
     definitions: OnceLock<Vec<Definition>>,
+    in_hand: AtomicUsize,
 }
 
 impl Embedded {
@@ -47,7 +50,14 @@ impl Embedded {
 
     /// An engine that knows no workflow before [`Embedded::define`], for workflows whose steps themselves need the engine.
     pub fn undefined(store: Store, clock: Clock) -> Embedded {
-        Embedded { engine: Arc::new(Engine { store, clock, definitions: OnceLock::new() }) }
+        Embedded {
+            engine: Arc::new(Engine {
+                store,
+                clock,
+                definitions: OnceLock::new(),
+                in_hand: AtomicUsize::new(0),
+            }),
+        }
     }
 
     /// Says which workflows there are. Only the first time counts; answers whether this was it.
@@ -67,6 +77,70 @@ impl Embedded {
     pub async fn run(&self, wake: &Wake, stop: &CancellationToken) {
         let bell = wake.on(Ring::Workflows);
         pump::run(self, &bell, stop).await;
+    }
+
+    /// Up to `room` runs that are due and that no engine was told of. It is not asked again for them before `quiet` has passed,
+    /// unless something happens.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn announce(&self, room: usize, quiet: Duration) -> Result<Vec<Due>, Error> {
+        let engine = &self.engine;
+        let workflows = engine.names();
+        let claim = engine.terms(&workflows, quiet, room);
+        Ok(driven::announce(&engine.store, &claim).await?)
+    }
+
+    /// An engine could not be told of these runs.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn unannounce(&self, runs: &[String]) -> Result<(), Error> {
+        Ok(driven::unannounce(&self.engine.store, runs).await?)
+    }
+
+    /// Steps one run as far as it gets; says for how long it then rests, or nothing when it is over.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn step_run(&self, id: &str) -> Result<Option<Duration>, Error> {
+        self.engine.in_hand.fetch_add(1, Ordering::SeqCst);
+        let stepped = self.carry_one(id).await;
+        self.engine.in_hand.fetch_sub(1, Ordering::SeqCst);
+        stepped
+    }
+
+    /// How many runs are due, and in nobody's hand.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn count_due(&self) -> Result<usize, Error> {
+        let engine = &self.engine;
+        let due = driven::count_due(&engine.store, &engine.names(), engine.clock.now()).await?;
+        Ok(usize::try_from(due).unwrap_or_default())
+    }
+
+    /// How many runs are asked for or being stepped one by one; never none while there is one.
+    pub fn in_hand(&self) -> usize {
+        self.engine.in_hand.load(Ordering::SeqCst)
+    }
+
+    async fn carry_one(&self, id: &str) -> Result<Option<Duration>, Error> {
+        let engine = &self.engine;
+        loop {
+            let (now, lease_until) = (engine.clock.now(), engine.clock.after(LEASE));
+            match driven::take(&engine.store, id, now, lease_until).await? {
+                Stands::Taken(claimed) => {
+                    let span = span_of(&claimed);
+                    Arc::clone(engine).carry(claimed).instrument(span).await;
+                }
+                Stands::Rests(until) => {
+                    let rest = Duration::try_from(until.duration_since(engine.clock.now()));
+                    return Ok(Some(rest.unwrap_or_default()));
+                }
+                Stands::Over => return Ok(None),
+            }
+        }
     }
 
     fn known(&self, workflow: &str) -> Result<(), Error> {
@@ -129,19 +203,11 @@ impl Work for Embedded {
 
     async fn claim(&self, room: usize) -> Result<Vec<BoxFuture<'static, Self::Done>>, Error> {
         let engine = &self.engine;
-        // A run of a workflow that only a newer binary knows is left to that one.
-        let workflows: Vec<&str> =
-            engine.definitions.get().into_iter().flatten().map(|each| each.name).collect();
-        let claim = Claim {
-            workflows: &workflows,
-            now: engine.clock.now(),
-            lease_until: engine.clock.after(LEASE),
-            limit: i64::try_from(room).unwrap_or(i64::MAX),
-        };
-        let claimed = workflow_runs::claim(&engine.store, &claim).await?;
+        let workflows = engine.names();
+        let claimed =
+            workflow_runs::claim(&engine.store, &engine.terms(&workflows, LEASE, room)).await?;
         let begin = |claimed: Claimed| {
-            let span =
-                tracing::info_span!("workflow", workflow = claimed.workflow, run = claimed.id);
+            let span = span_of(&claimed);
             Arc::clone(engine).carry(claimed).instrument(span).boxed()
         };
         Ok(claimed.into_iter().map(begin).collect())
@@ -165,7 +231,25 @@ enum Stepped {
     On { state: Value, word: Value, lease: i64 },
 }
 
+fn span_of(claimed: &Claimed) -> tracing::Span {
+    tracing::info_span!("workflow", workflow = claimed.workflow, run = claimed.id)
+}
+
 impl Engine {
+    /// The workflows it knows. A run of one that only a newer binary knows is left to that one.
+    fn names(&self) -> Vec<&'static str> {
+        self.definitions.get().into_iter().flatten().map(|each| each.name).collect()
+    }
+
+    fn terms<'a>(&self, workflows: &'a [&'a str], lease: Duration, room: usize) -> Claim<'a> {
+        Claim {
+            workflows,
+            now: self.clock.now(),
+            lease_until: self.clock.after(lease),
+            limit: i64::try_from(room).unwrap_or(i64::MAX),
+        }
+    }
+
     fn definition(&self, workflow: &str) -> Option<&Definition> {
         self.definitions.get()?.iter().find(|each| each.name == workflow)
     }

@@ -9,7 +9,7 @@ use spine::bus::{HandleError, Subscription};
 use spine::timer::Timer;
 use spine::workflow::embedded::Embedded;
 use spine::workflow::{Definition, NewRun, Next, Step, Workflows};
-use spine::{Clock, Spine, Wake};
+use spine::{Clock, Duties, Spine, Wake};
 use store::{Bell, Store};
 use testkit::{Database, new_id};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::bus::Subject;
 
-use crate::bed::{PATIENCE, handle};
+use conformance::bed::{PATIENCE, handle};
 
 /// A spine in which the birth of an allocation starts a workflow, which says that it ran.
 fn assembled(database: &Database, bell: fn(&Wake) -> Bell) -> (Spine, UnboundedReceiver<Uuid>) {
@@ -53,7 +53,10 @@ fn assembled(database: &Database, bell: fn(&Wake) -> Bell) -> (Spine, UnboundedR
         attempts_max: 3,
     }];
     let timers = vec![Timer::new("three", Duration::from_secs(1), || async { Ok::<_, String>(3) })];
-    (Spine { store, clock, wake, subscriptions, workflows, timers }, heard)
+    let (broker, driver, duties) = (None, None, Duties::ALL);
+    let spine =
+        Spine { store, clock, wake, subscriptions, workflows, broker, driver, duties, timers };
+    (spine, heard)
 }
 
 /// Two births at a time, and what follows from them. Answers how long that took, in the middle.

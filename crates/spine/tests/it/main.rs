@@ -6,10 +6,6 @@
 )]
 
 mod assembly;
-mod bed;
-mod bus_conformance;
-mod bus_failures;
+mod engines;
 mod timers;
 mod wakes;
-mod workflow_conformance;
-mod workflow_faults;

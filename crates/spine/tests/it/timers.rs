@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::bed::PATIENCE;
+use conformance::bed::PATIENCE;
 
 #[tokio::test]
 async fn a_timer_runs_at_once_and_goes_on_after_failures_and_panics() {

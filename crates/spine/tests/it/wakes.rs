@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::bed::PATIENCE;
+use conformance::bed::PATIENCE;
 
 #[tokio::test]
 async fn a_ring_crosses_to_another_hub_on_the_same_database_and_many_cross_together() {

@@ -8,18 +8,20 @@ use super::{File, Finding};
 /// The line as ARCHITECTURE.md must draw it, in a fenced block of its own.
 pub const PICTURE: &str = "\
 lifecycle → domain → wire → store → spine → control → server → berth
-                      └────────────→ agent ─────────────────────┘
+                      │                └────→ engines ──────────┤
+                      └─────────────────────→ agent ────────────┘
 ";
 
 /// The line: a crate may use what stands before it.
 pub const LINE: [&str; 8] =
     ["lifecycle", "domain", "wire", "store", "spine", "control", "server", "berth"];
-/// The siding, which leaves the line after [`FORK`] and joins it again at its end.
-pub const SIDING: &str = "agent";
-/// The last crate of the line that the siding may use.
-pub const FORK: &str = "wire";
+/// The sidings: each leaves the line after a crate, the last that it may use, and joins it again at its end.
+pub const SIDINGS: [(&str, &str); 2] = [("agent", "wire"), ("engines", "spine")];
 /// The crates that only developers run.
-pub const DEV_CRATES: [&str; 6] = ["testkit", "examples", "proofs", "simulation", "bench", "xtask"];
+pub const DEV_CRATES: [&str; 7] =
+    ["testkit", "conformance", "examples", "proofs", "simulation", "bench", "xtask"];
+/// Those of them that tests use.
+const FOR_TESTS: [&str; 2] = ["testkit", "conformance"];
 
 /// What a dependency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +100,12 @@ pub fn check(manifests: &[Manifest]) -> Vec<Finding> {
 }
 
 fn is_ours(name: &str) -> bool {
-    LINE.contains(&name) || DEV_CRATES.contains(&name) || name == SIDING
+    LINE.contains(&name) || DEV_CRATES.contains(&name) || fork_of(name).is_some()
+}
+
+/// The crate after which a siding leaves the line.
+fn fork_of(name: &str) -> Option<&'static str> {
+    SIDINGS.iter().find(|(siding, _)| *siding == name).map(|(_, fork)| *fork)
 }
 
 /// A crate has its place on the line, in the folder of its name.
@@ -126,7 +133,9 @@ pub fn direction(manifest: &Manifest) -> Vec<Finding> {
     let finding = |dependency: &Dependency| {
         let to = &dependency.name;
         let advice = match to.as_str() {
-            "testkit" => format!("make `{to}` a dev-dependency of `{from}`: only tests use it."),
+            to if FOR_TESTS.contains(&to) => {
+                format!("make `{to}` a dev-dependency of `{from}`: only tests use it.")
+            }
             _ => {
                 format!("remove `{to}` from `{from}`: it is not left of it on the line of crates.")
             }
@@ -147,9 +156,9 @@ fn may_use(from: &str, dependency: &Dependency) -> bool {
     }
     match (place(from), place(to)) {
         (Some(from), Some(to)) => to < from,
-        (None, Some(to)) => from == SIDING && Some(to) <= place(FORK),
-        (Some(from), None) if to == SIDING => from == LINE.len() - 1,
-        _ => to == "testkit" && dependency.purpose == Purpose::Test,
+        (None, Some(to)) => fork_of(from).is_some_and(|fork| Some(to) <= place(fork)),
+        (Some(from), None) if fork_of(to).is_some() => from == LINE.len() - 1,
+        _ => FOR_TESTS.contains(&to) && dependency.purpose == Purpose::Test,
     }
 }
 
@@ -168,7 +177,7 @@ fn refused(from: &str, dependency: &Dependency) -> Option<&'static str> {
     let name = dependency.name.as_str();
     let for_tests = dependency.purpose == Purpose::Test;
     let knows_sqlx = ["store", "testkit", "bench", "proofs", "simulation", "xtask"].contains(&from);
-    let is_library = LINE.contains(&from) && from != "berth" || from == SIDING;
+    let is_library = LINE.contains(&from) && from != "berth" || fork_of(from).is_some();
     match name {
         _ if from == "lifecycle" => Some("it stands alone, its tests too"),
         _ if from == "domain" && !is_ours(name) && name != "uuid" && !for_tests => {

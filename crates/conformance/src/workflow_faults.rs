@@ -10,17 +10,24 @@ use spine::workflow::{Happened, Next, StepError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::bed::{Bed, Engine, MakeEngine, PATIENCE, held_to, workflow};
+use crate::bed::{Bed, Engine, MakeEngine, PATIENCE, workflow};
 use crate::workflow_conformance::{finished, noted, settle, start, state, tell};
 
-held_to!(embedded by crate::bed::embedded:
-    a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart,
-    an_engine_survives_a_step_that_panics,
-    a_run_whose_engine_died_is_taken_over_when_its_lease_is_over,
-    who_comes_back_after_the_lease_changes_nothing,
-);
+/// Makes every case a test of one engine: `conformance::workflow_faults!(postgres by make);`
+#[macro_export]
+macro_rules! workflow_faults {
+    ($engine:ident by $make:path) => {
+        $crate::held_to!($engine by $make: workflow_faults:
+            a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart,
+            an_engine_survives_a_step_that_panics,
+            a_run_whose_engine_died_is_taken_over_when_its_lease_is_over,
+            who_comes_back_after_the_lease_changes_nothing,
+        );
+    };
+}
 
-async fn a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart(
+/// See its name.
+pub async fn a_step_that_fails_is_tried_again_with_the_same_word_further_and_further_apart(
     make: MakeEngine,
 ) {
     let bed = Bed::new().await;
@@ -60,7 +67,8 @@ async fn a_step_that_fails_is_tried_again_with_the_same_word_further_and_further
     bed.end().await;
 }
 
-async fn an_engine_survives_a_step_that_panics(make: MakeEngine) {
+/// See its name.
+pub async fn an_engine_survives_a_step_that_panics(make: MakeEngine) {
     let bed = Bed::new().await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
@@ -85,7 +93,8 @@ async fn an_engine_survives_a_step_that_panics(make: MakeEngine) {
     bed.end().await;
 }
 
-async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: MakeEngine) {
+/// See its name.
+pub async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: MakeEngine) {
     let bed = Bed::new().await;
     let heir = heir_of_the_dead(&bed, make).await;
     bed.clock.advance(heir.lease());
@@ -95,10 +104,11 @@ async fn a_run_whose_engine_died_is_taken_over_when_its_lease_is_over(make: Make
 }
 
 /// A process that knows it is alone need not wait for the lease of the one before it.
-#[tokio::test]
-async fn what_a_dead_process_had_in_hand_is_taken_over_at_once_by_one_that_is_alone() {
+pub async fn what_a_dead_process_had_in_hand_is_taken_over_at_once_by_one_that_is_alone(
+    make: MakeEngine,
+) {
     let bed = Bed::new().await;
-    let heir = heir_of_the_dead(&bed, crate::bed::embedded).await;
+    let heir = heir_of_the_dead(&bed, make).await;
     let freed = store::workflow_runs::free_leases(&bed.store).await.expect("they are freed");
     assert_eq!(freed, 1);
     settle(&*heir).await;
@@ -122,6 +132,7 @@ async fn heir_of_the_dead(bed: &Bed, make: MakeEngine) -> Arc<dyn Engine> {
         _ = stuck.step() => panic!("nobody ends that"),
         () = reached.notified() => {}
     }
+    stuck.kill().await;
     let heir = make(
         bed,
         workflow(move |run, happened| {
@@ -135,7 +146,8 @@ async fn heir_of_the_dead(bed: &Bed, make: MakeEngine) -> Arc<dyn Engine> {
     heir
 }
 
-async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
+/// See its name.
+pub async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
     let bed = Bed::new().await;
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (here, gate) = (Arc::clone(&reached), Arc::clone(&go_on));

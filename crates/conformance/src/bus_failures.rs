@@ -10,19 +10,23 @@ use store::deliveries::{self, DeadRow};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::bed::{
-    Bed, Journal, MakeBus, failure, handle, held_to, settle, settle_in_time, subscription,
-};
+use crate::bed::{Bed, Journal, MakeBus, failure, handle, settle, settle_in_time, subscription};
 
-held_to!(postgres by crate::bed::postgres:
-    r15_a_poisonous_message_is_parked_with_its_reason_and_what_is_behind_it_goes_on,
-    a_consumer_survives_a_message_at_which_it_panics,
-    attempts_are_further_and_further_apart,
-    a_dead_letter_can_be_driven_again,
-    a_message_that_is_given_up_becomes_a_state_if_there_is_one,
-    a_message_that_can_not_even_be_given_up_is_a_dead_letter,
-    a_message_that_kills_its_consumer_is_not_tried_for_ever,
-);
+/// Makes every case a test of one engine: `conformance::bus_failures!(postgres by make);`
+#[macro_export]
+macro_rules! bus_failures {
+    ($engine:ident by $make:path) => {
+        $crate::held_to!($engine by $make: bus_failures:
+            r15_a_poisonous_message_is_parked_with_its_reason_and_what_is_behind_it_goes_on,
+            a_consumer_survives_a_message_at_which_it_panics,
+            attempts_are_further_and_further_apart,
+            a_dead_letter_can_be_driven_again,
+            a_message_that_is_given_up_becomes_a_state_if_there_is_one,
+            a_message_that_can_not_even_be_given_up_is_a_dead_letter,
+            a_message_that_kills_its_consumer_is_not_tried_for_ever,
+        );
+    };
+}
 
 async fn dead(bed: &Bed) -> Vec<DeadRow> {
     deliveries::list_dead(&bed.store, 100, None).await.expect("a list")
@@ -42,7 +46,8 @@ fn squeamish(journal: &Journal, tries: &Arc<AtomicUsize>) -> Subscription {
     }))
 }
 
-async fn r15_a_poisonous_message_is_parked_with_its_reason_and_what_is_behind_it_goes_on(
+/// See its name.
+pub async fn r15_a_poisonous_message_is_parked_with_its_reason_and_what_is_behind_it_goes_on(
     make: MakeBus,
 ) {
     let bed = Bed::new().await;
@@ -63,7 +68,8 @@ async fn r15_a_poisonous_message_is_parked_with_its_reason_and_what_is_behind_it
     bed.end().await;
 }
 
-async fn a_consumer_survives_a_message_at_which_it_panics(make: MakeBus) {
+/// See its name.
+pub async fn a_consumer_survives_a_message_at_which_it_panics(make: MakeBus) {
     let bed = Bed::new().await;
     let journal = Journal::default();
     let told = journal.clone();
@@ -88,7 +94,8 @@ async fn a_consumer_survives_a_message_at_which_it_panics(make: MakeBus) {
     bed.end().await;
 }
 
-async fn attempts_are_further_and_further_apart(make: MakeBus) {
+/// See its name.
+pub async fn attempts_are_further_and_further_apart(make: MakeBus) {
     let bed = Bed::new().await;
     let tries = Arc::new(AtomicUsize::new(0));
     let subscription = squeamish(&Journal::default(), &tries);
@@ -111,7 +118,8 @@ async fn attempts_are_further_and_further_apart(make: MakeBus) {
     bed.end().await;
 }
 
-async fn a_dead_letter_can_be_driven_again(make: MakeBus) {
+/// See its name.
+pub async fn a_dead_letter_can_be_driven_again(make: MakeBus) {
     let bed = Bed::new().await;
     let (mended, tries) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (works, count) = (Arc::clone(&mended), Arc::clone(&tries));
@@ -144,7 +152,8 @@ async fn a_dead_letter_can_be_driven_again(make: MakeBus) {
     bed.end().await;
 }
 
-async fn a_message_that_is_given_up_becomes_a_state_if_there_is_one(make: MakeBus) {
+/// See its name.
+pub async fn a_message_that_is_given_up_becomes_a_state_if_there_is_one(make: MakeBus) {
     let bed = Bed::new().await;
     let (journal, tries, states) = (Journal::default(), Arc::default(), Journal::default());
     let state = states.clone();
@@ -161,7 +170,8 @@ async fn a_message_that_is_given_up_becomes_a_state_if_there_is_one(make: MakeBu
     bed.end().await;
 }
 
-async fn a_message_that_can_not_even_be_given_up_is_a_dead_letter(make: MakeBus) {
+/// See its name.
+pub async fn a_message_that_can_not_even_be_given_up_is_a_dead_letter(make: MakeBus) {
     let bed = Bed::new().await;
     let subscription = squeamish(&Journal::default(), &Arc::default());
     let exhausted = Some(handle(|_| async { failure("nor this") }));
@@ -175,7 +185,8 @@ async fn a_message_that_can_not_even_be_given_up_is_a_dead_letter(make: MakeBus)
     bed.end().await;
 }
 
-async fn a_message_that_kills_its_consumer_is_not_tried_for_ever(make: MakeBus) {
+/// See its name.
+pub async fn a_message_that_kills_its_consumer_is_not_tried_for_ever(make: MakeBus) {
     let bed = Bed::new().await;
     let (in_hand, tries, given_up) = (Arc::new(Notify::new()), Arc::default(), Arc::default());
     let (reached, count, end) =
@@ -196,6 +207,7 @@ async fn a_message_that_kills_its_consumer_is_not_tried_for_ever(make: MakeBus) 
             _ = bus.step() => panic!("nobody ends that"),
             () = in_hand.notified() => {}
         }
+        bus.kill().await;
         bed.clock.advance(bus.lease());
     }
     settle(&*bus).await;

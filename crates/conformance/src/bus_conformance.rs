@@ -12,18 +12,24 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::bed::{
-    Bed, Journal, MakeBus, PATIENCE, failure, handle, held_to, settle, settle_in_time, subscription,
+    Bed, Journal, MakeBus, PATIENCE, failure, handle, settle, settle_in_time, subscription,
 };
 
-held_to!(postgres by crate::bed::postgres:
-    every_consumer_that_hears_a_subject_gets_its_messages_once_and_in_order,
-    a_message_that_was_in_hand_when_its_consumer_died_is_delivered_again,
-    order_holds_with_two_relays_and_two_consumers_while_a_message_fails_twice,
-    an_effect_is_had_once_though_the_message_is_delivered_five_times,
-    nothing_is_held_while_a_message_is_handled,
-    what_was_handled_is_gone_although_a_slow_message_is_still_in_hand,
-    a_consumer_that_is_added_later_hears_what_comes_then,
-);
+/// Makes every case a test of one engine: `conformance::bus_conformance!(postgres by make);`
+#[macro_export]
+macro_rules! bus_conformance {
+    ($engine:ident by $make:path) => {
+        $crate::held_to!($engine by $make: bus_conformance:
+            every_consumer_that_hears_a_subject_gets_its_messages_once_and_in_order,
+            a_message_that_was_in_hand_when_its_consumer_died_is_delivered_again,
+            order_holds_with_two_relays_and_two_consumers_while_a_message_fails_twice,
+            an_effect_is_had_once_though_the_message_is_delivered_five_times,
+            nothing_is_held_while_a_message_is_handled,
+            what_was_handled_is_gone_although_a_slow_message_is_still_in_hand,
+            a_consumer_that_is_added_later_hears_what_comes_then,
+        );
+    };
+}
 
 /// Writes down what it hears.
 fn listener(journal: &Journal) -> Subscription {
@@ -34,7 +40,10 @@ fn listener(journal: &Journal) -> Subscription {
     }))
 }
 
-async fn every_consumer_that_hears_a_subject_gets_its_messages_once_and_in_order(make: MakeBus) {
+/// See its name.
+pub async fn every_consumer_that_hears_a_subject_gets_its_messages_once_and_in_order(
+    make: MakeBus,
+) {
     let bed = Bed::new().await;
     let (one, two) = (Journal::default(), Journal::default());
     let other =
@@ -49,7 +58,8 @@ async fn every_consumer_that_hears_a_subject_gets_its_messages_once_and_in_order
     bed.end().await;
 }
 
-async fn a_message_that_was_in_hand_when_its_consumer_died_is_delivered_again(make: MakeBus) {
+/// See its name.
+pub async fn a_message_that_was_in_hand_when_its_consumer_died_is_delivered_again(make: MakeBus) {
     let bed = Bed::new().await;
     let (journal, in_hand) = (Journal::default(), Arc::new(Notify::new()));
     let reached = Arc::clone(&in_hand);
@@ -74,7 +84,10 @@ async fn a_message_that_was_in_hand_when_its_consumer_died_is_delivered_again(ma
     bed.end().await;
 }
 
-async fn order_holds_with_two_relays_and_two_consumers_while_a_message_fails_twice(make: MakeBus) {
+/// See its name.
+pub async fn order_holds_with_two_relays_and_two_consumers_while_a_message_fails_twice(
+    make: MakeBus,
+) {
     const RESTARTS: usize = 8;
     let bed = Arc::new(Bed::new().await);
     let (journal, failures) = (Journal::default(), Arc::new(AtomicUsize::new(0)));
@@ -119,7 +132,8 @@ async fn order_holds_with_two_relays_and_two_consumers_while_a_message_fails_twi
     Arc::into_inner(bed).expect("all have ended").end().await;
 }
 
-async fn an_effect_is_had_once_though_the_message_is_delivered_five_times(make: MakeBus) {
+/// See its name.
+pub async fn an_effect_is_had_once_though_the_message_is_delivered_five_times(make: MakeBus) {
     let bed = Bed::new().await;
     let (effects, deliveries) = (Journal::default(), Arc::new(AtomicUsize::new(0)));
     let (had, count, store) = (effects.clone(), Arc::clone(&deliveries), bed.store.clone());
@@ -143,7 +157,8 @@ async fn an_effect_is_had_once_though_the_message_is_delivered_five_times(make: 
     bed.end().await;
 }
 
-async fn nothing_is_held_while_a_message_is_handled(make: MakeBus) {
+/// See its name.
+pub async fn nothing_is_held_while_a_message_is_handled(make: MakeBus) {
     let bed = Bed::narrow().await;
     let (journal, store) = (Journal::default(), bed.store.clone());
     let done = journal.clone();
@@ -167,7 +182,8 @@ async fn nothing_is_held_while_a_message_is_handled(make: MakeBus) {
     bed.end().await;
 }
 
-async fn what_was_handled_is_gone_although_a_slow_message_is_still_in_hand(make: MakeBus) {
+/// See its name.
+pub async fn what_was_handled_is_gone_although_a_slow_message_is_still_in_hand(make: MakeBus) {
     let bed = Bed::new().await;
     let slow = bed.database.allocation().await.allocation.uuid();
     for _ in 0..5 {
@@ -202,7 +218,8 @@ async fn what_was_handled_is_gone_although_a_slow_message_is_still_in_hand(make:
     bed.end().await;
 }
 
-async fn a_consumer_that_is_added_later_hears_what_comes_then(make: MakeBus) {
+/// See its name.
+pub async fn a_consumer_that_is_added_later_hears_what_comes_then(make: MakeBus) {
     let bed = Bed::new().await;
     let before = bed.database.allocation().await.allocation.uuid();
     settle(&*make(&bed, Vec::new())).await;

@@ -9,8 +9,7 @@ use domain::ids::{AllocationId, OperationId};
 use domain::machines::allocation::Event;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use spine::bus::postgres::Consumer;
-use spine::bus::{Handle, HandleError, Subscription};
+use spine::bus::{Consumer, Handle, HandleError, Subscription};
 use spine::workflow::embedded::Embedded;
 use spine::workflow::{Definition, Happened, Next, Run, Step, StepError, Workflows};
 use spine::{Clock, Error, relay};
@@ -20,10 +19,10 @@ use uuid::Uuid;
 use wire::bus::{Message, Subject};
 
 /// Longer than anything that is still alive.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the allocations of the tests say.
-pub(crate) const HEARD: &[Subject] = &[
+pub const HEARD: &[Subject] = &[
     Subject::ProvisioningRequested,
     Subject::ProvisioningActive,
     Subject::RestartRequested,
@@ -31,20 +30,24 @@ pub(crate) const HEARD: &[Subject] = &[
 ];
 
 /// A database and a clock.
-pub(crate) struct Bed {
-    pub(crate) database: Database,
-    pub(crate) store: Store,
-    pub(crate) clock: Clock,
+pub struct Bed {
+    /// As somebody with a terminal sees it.
+    pub database: Database,
+    /// As the product sees it.
+    pub store: Store,
+    /// What time it is; tests move it.
+    pub clock: Clock,
 }
 
 impl Bed {
-    pub(crate) async fn new() -> Bed {
+    /// One of each.
+    pub async fn new() -> Bed {
         let database = Database::new().await;
         Bed { store: database.store.clone(), database, clock: Clock::system() }
     }
 
     /// With one connection: whoever held it while something else runs would make that wait in vain.
-    pub(crate) async fn narrow() -> Bed {
+    pub async fn narrow() -> Bed {
         let database = Database::new().await;
         let options = Options { connections_max: 1 };
         let store = Store::open(&database.url(), options).await.expect("the store opens");
@@ -52,7 +55,7 @@ impl Bed {
     }
 
     /// Says four things about one allocation, and two more for each further restart.
-    pub(crate) async fn history(&self, restarts: usize) -> AllocationId {
+    pub async fn history(&self, restarts: usize) -> AllocationId {
         let id = self.database.active_allocation().await.allocation;
         for _ in 0..restarts {
             self.restart(id).await;
@@ -60,29 +63,37 @@ impl Bed {
         id
     }
 
-    pub(crate) async fn restart(&self, id: AllocationId) {
+    /// Says two things more.
+    pub async fn restart(&self, id: AllocationId) {
         let restart = OperationId(new_id());
         for event in [Event::RestartRequested, Event::RestartCompleted] {
             assert!(self.database.report(id, event, restart).await.is_applied());
         }
     }
 
-    pub(crate) async fn end(self) {
+    /// Removes it.
+    pub async fn end(self) {
         self.store.close().await;
         self.database.remove().await;
     }
 }
 
 /// A bus that a suite is run on.
-pub(crate) trait Bus: Send + Sync {
+pub trait Bus: Send + Sync {
     /// Moves and handles what is due now; answers how much that was.
     fn step(&self) -> BoxFuture<'_, Result<usize, Error>>;
 
     /// When a message is delivered again if nothing is heard of it.
     fn lease(&self) -> Duration;
+
+    /// Ends what goes on although nobody steps it, in the middle of whatever it does.
+    fn kill(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
 }
 
-pub(crate) type MakeBus = fn(&Bed, Vec<Subscription>) -> Arc<dyn Bus>;
+/// Makes the bus that a suite is run on.
+pub type MakeBus = fn(&Bed, Vec<Subscription>) -> Arc<dyn Bus>;
 
 struct Postgres {
     store: Store,
@@ -103,12 +114,12 @@ impl Bus for Postgres {
     }
 
     fn lease(&self) -> Duration {
-        spine::bus::postgres::LEASE
+        spine::bus::LEASE
     }
 }
 
 /// The bus in Postgres.
-pub(crate) fn postgres(bed: &Bed, subscriptions: Vec<Subscription>) -> Arc<dyn Bus> {
+pub fn postgres(bed: &Bed, subscriptions: Vec<Subscription>) -> Arc<dyn Bus> {
     let consumer =
         |each: &Subscription| Consumer::new(bed.store.clone(), bed.clock.clone(), each.clone());
     let consumers = subscriptions.iter().map(consumer).collect();
@@ -116,12 +127,12 @@ pub(crate) fn postgres(bed: &Bed, subscriptions: Vec<Subscription>) -> Arc<dyn B
 }
 
 /// Steps until there is nothing to do now.
-pub(crate) async fn settle(bus: &dyn Bus) {
+pub async fn settle(bus: &dyn Bus) {
     while bus.step().await.expect("the bus steps") > 0 {}
 }
 
 /// Steps, and lets the pauses between attempts pass, until they are over.
-pub(crate) async fn settle_in_time(bed: &Bed, bus: &dyn Bus) {
+pub async fn settle_in_time(bed: &Bed, bus: &dyn Bus) {
     for _ in 0..12 {
         settle(bus).await;
         // Less than a lease, so that what is in hand stays there.
@@ -129,24 +140,27 @@ pub(crate) async fn settle_in_time(bed: &Bed, bus: &dyn Bus) {
     }
 }
 
-pub(crate) fn handle<F>(story: impl Fn(Message) -> F + Send + Sync + 'static) -> Handle
+/// A handler that does what a story says.
+pub fn handle<F>(story: impl Fn(Message) -> F + Send + Sync + 'static) -> Handle
 where
     F: Future<Output = Result<(), HandleError>> + Send + 'static,
 {
     Arc::new(move |message| story(message).boxed())
 }
 
-pub(crate) fn failure(reason: &str) -> Result<(), HandleError> {
+/// What a handler answers that can't.
+pub fn failure(reason: &str) -> Result<(), HandleError> {
     Err(HandleError { reason: reason.to_owned() })
 }
 
-pub(crate) fn subscription(handle: Handle) -> Subscription {
+/// The consumer of the tests.
+pub fn subscription(handle: Handle) -> Subscription {
     Subscription { consumer: "c", subjects: HEARD, handle, exhausted: None, attempts_max: 3 }
 }
 
 /// What happened, in order, and what is under way.
 #[derive(Clone, Default)]
-pub(crate) struct Journal {
+pub struct Journal {
     inner: Arc<Mutex<Entries>>,
 }
 
@@ -164,35 +178,40 @@ impl Journal {
 
     /// Somebody begins with `entity`; nobody else may be at it. A panic would only be one more failure to the engine, so it is
     /// written down.
-    pub(crate) fn begin(&self, entity: Uuid) {
+    pub fn begin(&self, entity: Uuid) {
         let mut entries = self.entries();
         entries.overlaps += usize::from(!entries.under_way.insert(entity));
     }
 
     /// How often two were at the same thing at once.
-    pub(crate) fn overlaps(&self) -> usize {
+    pub fn overlaps(&self) -> usize {
         self.entries().overlaps
     }
 
-    pub(crate) fn end(&self, entity: Uuid) {
+    /// Somebody is done with `entity`.
+    pub fn end(&self, entity: Uuid) {
         self.entries().under_way.remove(&entity);
     }
 
-    pub(crate) fn write(&self, entity: Uuid, number: i64) {
+    /// Writes down that `number` happened to `entity`.
+    pub fn write(&self, entity: Uuid, number: i64) {
         self.entries().done.entry(entity).or_default().push(number);
     }
 
-    pub(crate) fn of(&self, entity: Uuid) -> Vec<i64> {
+    /// What happened to it, in order.
+    pub fn of(&self, entity: Uuid) -> Vec<i64> {
         self.entries().done.get(&entity).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn total(&self) -> usize {
+    /// How much happened.
+    pub fn total(&self) -> usize {
         self.entries().done.values().map(Vec::len).sum()
     }
 }
 
 /// An engine that a suite is run on.
-pub(crate) trait Engine: Send + Sync {
+pub trait Engine: Send + Sync {
+    /// How runs are started and told.
     fn workflows(&self) -> &dyn Workflows;
 
     /// Steps what is due now; answers how many runs that were.
@@ -200,9 +219,15 @@ pub(crate) trait Engine: Send + Sync {
 
     /// When a run is taken over if nothing is heard of it.
     fn lease(&self) -> Duration;
+
+    /// Ends what goes on although nobody steps it, in the middle of whatever it does.
+    fn kill(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
 }
 
-pub(crate) type MakeEngine = fn(&Bed, Vec<Definition>) -> Arc<dyn Engine>;
+/// Makes the engine that a suite is run on.
+pub type MakeEngine = fn(&Bed, Vec<Definition>) -> Arc<dyn Engine>;
 
 impl Engine for Embedded {
     fn workflows(&self) -> &dyn Workflows {
@@ -219,13 +244,12 @@ impl Engine for Embedded {
 }
 
 /// The engine in Postgres.
-pub(crate) fn embedded(bed: &Bed, definitions: Vec<Definition>) -> Arc<dyn Engine> {
+pub fn embedded(bed: &Bed, definitions: Vec<Definition>) -> Arc<dyn Engine> {
     Arc::new(Embedded::new(bed.store.clone(), bed.clock.clone(), definitions))
 }
 
-pub(crate) fn workflow<F>(
-    story: impl Fn(Run, Happened) -> F + Send + Sync + 'static,
-) -> Vec<Definition>
+/// The one workflow of the tests, called `w`.
+pub fn workflow<F>(story: impl Fn(Run, Happened) -> F + Send + Sync + 'static) -> Vec<Definition>
 where
     F: Future<Output = Result<Next, StepError>> + Send + 'static,
 {
@@ -234,16 +258,16 @@ where
 }
 
 /// Makes every case of a suite a test of one engine.
+#[macro_export]
 macro_rules! held_to {
-    ($engine:ident by $make:path: $($case:ident),+ $(,)?) => {
+    ($engine:ident by $make:path: $suite:ident: $($case:ident),+ $(,)?) => {
         mod $engine {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    super::$case($make).await;
+                    $crate::$suite::$case($make).await;
                 }
             )+
         }
     };
 }
-pub(crate) use held_to;

@@ -13,30 +13,39 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::bed::{Bed, Engine, Journal, MakeEngine, PATIENCE, held_to, workflow};
+use crate::bed::{Bed, Engine, Journal, MakeEngine, PATIENCE, workflow};
 
-held_to!(embedded by crate::bed::embedded:
-    a_run_hears_that_it_started_and_then_every_word_in_order,
-    a_start_that_is_repeated_is_recognised_also_after_the_end,
-    a_word_that_is_told_while_a_step_runs_is_heard_next,
-    time_is_over_when_the_clock_says_so,
-    two_engines_never_step_one_run_at_once,
-    nothing_is_held_while_a_step_runs,
-    a_workflow_that_nobody_knows_is_not_started_and_one_that_others_know_is_left_to_them,
-);
+/// Makes every case a test of one engine: `conformance::workflow_conformance!(postgres by make);`
+#[macro_export]
+macro_rules! workflow_conformance {
+    ($engine:ident by $make:path) => {
+        $crate::held_to!($engine by $make: workflow_conformance:
+            a_run_hears_that_it_started_and_then_every_word_in_order,
+            a_start_that_is_repeated_is_recognised_also_after_the_end,
+            a_word_that_is_told_while_a_step_runs_is_heard_next,
+            time_is_over_when_the_clock_says_so,
+            two_engines_never_step_one_run_at_once,
+            nothing_is_held_while_a_step_runs,
+            a_workflow_that_nobody_knows_is_not_started_and_one_that_others_know_is_left_to_them,
+        );
+    };
+}
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-pub(crate) fn new_run(id: &str) -> NewRun {
+/// A run of the tests' workflow.
+pub fn new_run(id: &str) -> NewRun {
     let entity_id = Uuid::from_u128(id.bytes().map(u128::from).sum());
     NewRun { id: id.to_owned(), workflow: "w", entity_id, state: json!([]) }
 }
 
-pub(crate) fn finished(task: u128) -> Happened {
+/// Word that a task has ended.
+pub fn finished(task: u128) -> Happened {
     Happened::TaskFinished { task_id: Uuid::from_u128(task) }
 }
 
-pub(crate) fn wait(clock: &Clock, state: Value) -> Next {
+/// Waits for a word, for an hour.
+pub fn wait(clock: &Clock, state: Value) -> Next {
     Next::Wait { state, until: clock.after(HOUR), waits_for: "a word" }
 }
 
@@ -49,7 +58,8 @@ fn diligent(bed: &Bed) -> Vec<Definition> {
     })
 }
 
-pub(crate) fn noted(clock: &Clock, run: &Run, happened: &Happened) -> Next {
+/// Writes what it hears into its state, and ends when it is called off.
+pub fn noted(clock: &Clock, run: &Run, happened: &Happened) -> Next {
     let mut heard: Vec<Value> = run.state.as_array().cloned().unwrap_or_default();
     let word = match happened {
         Happened::Started => json!("started"),
@@ -61,26 +71,30 @@ pub(crate) fn noted(clock: &Clock, run: &Run, happened: &Happened) -> Next {
     wait(clock, Value::Array(heard))
 }
 
-pub(crate) async fn settle(engine: &dyn Engine) {
+/// Steps until nothing is due.
+pub async fn settle(engine: &dyn Engine) {
     while engine.step().await.expect("the engine steps") > 0 {}
 }
 
-pub(crate) async fn start(engine: &dyn Engine, id: &str) -> bool {
+/// Starts a run; whether it is new.
+pub async fn start(engine: &dyn Engine, id: &str) -> bool {
     engine.workflows().start(new_run(id)).await.expect("it is answered")
 }
 
-pub(crate) async fn tell(engine: &dyn Engine, id: &str, happened: Happened) -> bool {
+/// Tells a run; whether there is one.
+pub async fn tell(engine: &dyn Engine, id: &str, happened: Happened) -> bool {
     engine.workflows().tell(id, happened).await.expect("it is answered")
 }
 
 /// The state of a run, and whether it is over.
-pub(crate) async fn state(bed: &Bed, id: &str) -> (Value, bool) {
+pub async fn state(bed: &Bed, id: &str) -> (Value, bool) {
     let run = store::workflow_runs::find(&bed.store, id).await.expect("it is answered");
     let run = run.expect("there is such a run");
     (run.state, run.done_at.is_some())
 }
 
-async fn a_run_hears_that_it_started_and_then_every_word_in_order(make: MakeEngine) {
+/// See its name.
+pub async fn a_run_hears_that_it_started_and_then_every_word_in_order(make: MakeEngine) {
     let bed = Bed::new().await;
     let engine = make(&bed, diligent(&bed));
     assert!(start(&*engine, "a").await);
@@ -97,7 +111,8 @@ async fn a_run_hears_that_it_started_and_then_every_word_in_order(make: MakeEngi
     bed.end().await;
 }
 
-async fn a_start_that_is_repeated_is_recognised_also_after_the_end(make: MakeEngine) {
+/// See its name.
+pub async fn a_start_that_is_repeated_is_recognised_also_after_the_end(make: MakeEngine) {
     let bed = Bed::new().await;
     let engine = make(&bed, diligent(&bed));
     assert!(start(&*engine, "a").await);
@@ -113,7 +128,8 @@ async fn a_start_that_is_repeated_is_recognised_also_after_the_end(make: MakeEng
     bed.end().await;
 }
 
-async fn a_word_that_is_told_while_a_step_runs_is_heard_next(make: MakeEngine) {
+/// See its name.
+pub async fn a_word_that_is_told_while_a_step_runs_is_heard_next(make: MakeEngine) {
     let bed = Bed::new().await;
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (here, gate, clock) = (Arc::clone(&reached), Arc::clone(&go_on), bed.clock.clone());
@@ -146,7 +162,8 @@ async fn a_word_that_is_told_while_a_step_runs_is_heard_next(make: MakeEngine) {
     bed.end().await;
 }
 
-async fn time_is_over_when_the_clock_says_so(make: MakeEngine) {
+/// See its name.
+pub async fn time_is_over_when_the_clock_says_so(make: MakeEngine) {
     let bed = Bed::new().await;
     let engine = make(&bed, diligent(&bed));
     start(&*engine, "a").await;
@@ -165,7 +182,8 @@ async fn time_is_over_when_the_clock_says_so(make: MakeEngine) {
     bed.end().await;
 }
 
-async fn two_engines_never_step_one_run_at_once(make: MakeEngine) {
+/// See its name.
+pub async fn two_engines_never_step_one_run_at_once(make: MakeEngine) {
     const RUNS: usize = 6;
     const WORDS: u128 = 10;
     let bed = Arc::new(Bed::new().await);
@@ -222,7 +240,8 @@ async fn two_engines_never_step_one_run_at_once(make: MakeEngine) {
     Arc::into_inner(bed).expect("all have ended").end().await;
 }
 
-async fn nothing_is_held_while_a_step_runs(make: MakeEngine) {
+/// See its name.
+pub async fn nothing_is_held_while_a_step_runs(make: MakeEngine) {
     let bed = Bed::narrow().await;
     let (store, steps) = (bed.store.clone(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&steps);
@@ -245,7 +264,8 @@ async fn nothing_is_held_while_a_step_runs(make: MakeEngine) {
     bed.end().await;
 }
 
-async fn a_workflow_that_nobody_knows_is_not_started_and_one_that_others_know_is_left_to_them(
+/// See its name.
+pub async fn a_workflow_that_nobody_knows_is_not_started_and_one_that_others_know_is_left_to_them(
     make: MakeEngine,
 ) {
     let bed = Bed::new().await;

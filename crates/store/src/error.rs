@@ -26,6 +26,16 @@ pub enum Error {
         /// The row.
         id: Uuid,
     },
+    /// The database has yet to be migrated.
+    #[error(
+        "the database is at step {at} of its schema and this binary needs step {needed}; run `berth migrate`"
+    )]
+    Outdated {
+        /// How far it is; 0 when there is nothing in it.
+        at: i64,
+        /// How far it must be.
+        needed: i64,
+    },
     /// The database does not enforce the machines of this binary.
     #[error("the database does not enforce the lifecycles of this binary ({}); run `berth migrate`", .0.join("; "))]
     NotEnforced(Vec<String>),

@@ -51,6 +51,7 @@ use uuid::Uuid;
 pub use bell::{Bell, Ring};
 pub use error::Error;
 pub use ids::Ids;
+pub use schema::Reached;
 
 /// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
 pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
@@ -77,13 +78,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store at `url` and makes sure that the database enforces the very machines of this binary.
+    /// Opens the store at `url` and makes sure that the database enforces the machines of this binary: the very same, or, when a
+    /// newer binary has migrated it, at least these.
     ///
     /// # Errors
-    /// [`Error::NotEnforced`] when the database was migrated by another binary, or its triggers were tampered with.
+    /// [`Error::Outdated`] when the database has yet to be migrated, [`Error::NotEnforced`] when its triggers are not as they
+    /// should be.
     pub async fn open(url: &str, options: Options) -> Result<Store, Error> {
         let store = Store::connect(url, options).await?;
-        lifecycle::enforce::verify(&store).await?;
+        let newer = match schema::reached(&store).await? {
+            Reached::Here => false,
+            Reached::Newer(_) => true,
+            Reached::Older { at, needed } => return Err(Error::Outdated { at, needed }),
+        };
+        lifecycle::enforce::verify(&store, newer).await?;
         Ok(store)
     }
 
@@ -93,7 +101,7 @@ impl Store {
     /// What the database refuses.
     pub async fn migrate(url: &str) -> Result<(), Error> {
         let store = Store::connect(url, Options { connections_max: 1 }).await?;
-        sqlx::migrate!("./migrations")
+        schema::MIGRATIONS
             .run(&store.pool)
             .await
             .map_err(|source| Error::Migration(Box::new(source)))?;

@@ -1,9 +1,51 @@
-//! The schema as the database has it, printed for `docs/generated/schema.sql`: what all migrations and the generated
-//! triggers amount to, in an order that does not depend on when anything was added.
+//! The schema as the database has it: how far it was migrated, and all of it printed for `docs/generated/schema.sql`, which is
+//! what all migrations and the generated triggers amount to, in an order that does not depend on when anything was added.
 
 use sqlx::Row as _;
+use sqlx::migrate::Migrator;
 
 use crate::{Error, Store};
+
+/// Every step from an empty database to the schema of this binary.
+pub(crate) static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
+
+/// How far a database was migrated, by the number of its last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// As far as this binary knows.
+    Here,
+    /// Not as far as this binary needs.
+    Older {
+        /// How far; 0 for a database with nothing in it.
+        at: i64,
+        /// How far is needed.
+        needed: i64,
+    },
+    /// Further. Steps only add while processes of two versions run side by side, so that this binary can go on.
+    Newer(i64),
+}
+
+/// How far the database was migrated.
+pub(crate) async fn reached(store: &Store) -> Result<Reached, Error> {
+    let known: bool = sqlx::query("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
+        .fetch_one(store.pool())
+        .await?
+        .try_get(0)?;
+    let mut done: Vec<i64> = Vec::new();
+    if known {
+        let query = "SELECT version FROM _sqlx_migrations WHERE success ORDER BY version";
+        let rows = sqlx::query(query).fetch_all(store.pool()).await?;
+        done = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    }
+    let needed = MIGRATIONS.iter().map(|step| step.version).max().unwrap_or(0);
+    let at = done.last().copied().unwrap_or(0);
+    let whole = MIGRATIONS.iter().all(|step| done.contains(&step.version));
+    Ok(match whole {
+        true if at > needed => Reached::Newer(at),
+        true => Reached::Here,
+        false => Reached::Older { at: at.min(needed), needed },
+    })
+}
 
 /// Each query gives the pieces of one kind, already in order.
 const PARTS: &[&str] = &[

@@ -272,3 +272,36 @@ async fn a_step_and_a_fact_are_recorded_once() {
     }
     database.remove().await;
 }
+
+#[tokio::test]
+async fn a_database_of_a_newer_binary_is_used_if_it_knows_every_move_and_an_older_one_is_refused() {
+    let database = Database::new().await;
+    let open = async || Store::open(&database.url(), Options { connections_max: 1 }).await;
+    // A later step and one move more: this binary goes on beside the newer one.
+    database
+        .tamper(&[
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                   VALUES (9999, 'later', true, '', 0)",
+        ])
+        .await;
+    let function: String =
+        sqlx::query_scalar("SELECT pg_get_functiondef('enforce_allocation'::regproc)")
+            .fetch_one(&database.sql)
+            .await
+            .expect("it is there");
+    let replaced = function.replace("NOT IN (", "NOT IN ('active sleeping', ");
+    assert!(replaced != function && database.lets(&replaced).await);
+    open().await.expect("it can be used").close().await;
+    // One move less: what this binary does would be refused.
+    let replaced = function.replace("'requested provisioning'", "'requested elsewhere'");
+    assert!(replaced != function && database.lets(&replaced).await);
+    let error = open().await.expect_err("a move is missing");
+    assert!(matches!(error, Error::NotEnforced(_)), "{error:?}");
+    assert!(database.lets(&function).await);
+    // A step that this binary needs is not there.
+    database.tamper(&["DELETE FROM _sqlx_migrations WHERE version IN (7, 9999)"]).await;
+    let error = open().await.expect_err("it is too old");
+    assert!(matches!(error, Error::Outdated { at: 6, needed: 7 }), "{error:?}");
+    assert!(error.to_string().contains("berth migrate"), "{error}");
+    database.remove().await;
+}

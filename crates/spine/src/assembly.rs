@@ -20,7 +20,7 @@ use crate::{Clock, Error, Wake, relay, timer, wake};
 pub struct Duties {
     /// Moves facts out of the outbox.
     pub relay: bool,
-    /// Handles messages, steps workflows, runs timers.
+    /// Handles messages, steps workflows, runs the timers of the installation.
     pub worker: bool,
 }
 
@@ -88,6 +88,9 @@ impl Spine {
         if self.duties.worker {
             self.spawn_worker(&mut parts, stop);
         }
+        let mut timers = self.timers.clone();
+        timers.retain(|timer| self.duties.worker || timer.everywhere);
+        parts.add("the timers", timer::run(timers, self.wake.clone(), stop.clone()));
         parts
     }
 
@@ -110,7 +113,6 @@ impl Spine {
                     .add("the workflow engine", async move { workflows.run(&wake, &ending).await });
             }
         }
-        parts.add("the timers", timer::run(self.timers.clone(), self.wake.clone(), stop.clone()));
     }
 
     /// One pass of the relay, every consumer and the workflow engine, not of the timers; answers how much there was to do.

@@ -1,5 +1,6 @@
-//! Timers: work that is due again and again. Every process runs every timer, so what they do can be had twice; one timer never
-//! overlaps itself within a process, and nothing that it does ends it. Some are also woken, and do not wait for their time.
+//! Timers: work that is due again and again. Every worker runs every timer, so what they do can be had twice; one timer never
+//! overlaps itself within a process, and nothing that it does ends it. Some are also woken, and do not wait for their time. What
+//! a process must do for itself, such as to learn of policies, runs in those that are no workers, too.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Timer {
     pub step: Tick,
     /// What makes it run before its time.
     pub woken_by: Option<Ring>,
+    /// Whether it is about the process it runs in, so that every process runs it.
+    pub everywhere: bool,
 }
 
 impl Timer {
@@ -57,13 +60,20 @@ impl Timer {
             let ticked = step();
             async move { ticked.await.map_err(Into::into) }.boxed()
         });
-        Timer { name, period, step, woken_by: None }
+        Timer { name, period, step, woken_by: None, everywhere: false }
     }
 
     /// The same, that also runs a moment after a ring.
     #[must_use]
     pub fn woken_by(mut self, ring: Ring) -> Timer {
         self.woken_by = Some(ring);
+        self
+    }
+
+    /// The same, that every process runs.
+    #[must_use]
+    pub fn everywhere(mut self) -> Timer {
+        self.everywhere = true;
         self
     }
 

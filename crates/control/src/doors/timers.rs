@@ -36,13 +36,15 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "three_way_audit", seconds(30), |ctx| Box::pin(findings::sweep(ctx))),
         timer(ctx, "forgotten_cleanups", seconds(10), |ctx| Box::pin(clean::take_up(ctx))),
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
-        timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx))),
+        timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx)))
+            .everywhere(),
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
         timer(ctx, "audit_links", seconds(5), |ctx| Box::pin(chain::link(ctx)))
             .woken_by(Ring::AuditLog),
         timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
         timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))
-            .woken_by(Ring::Policies),
+            .woken_by(Ring::Policies)
+            .everywhere(),
     ]
 }
 
@@ -55,7 +57,7 @@ fn timer(ctx: &Ctx, name: &'static str, period: Duration, sweep: Sweep) -> Timer
             let ctx = ctx.clone();
             Box::pin(async move { Ok(sweep(&ctx).await?) })
         };
-    Timer { name, period, step: Arc::new(step), woken_by: None }
+    Timer { name, period, step: Arc::new(step), woken_by: None, everywhere: false }
 }
 
 /// An allocation that waits for a worker while nobody is at it gets a new run: the steps find out how far it is.

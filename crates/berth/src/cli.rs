@@ -7,11 +7,11 @@ use wire::problem::ProblemCode;
 
 use crate::client::Client;
 use crate::commands::{
-    account, admin, alloc, app, audit, explain, group, login, machine, sim, sku,
+    account, admin, alloc, app, audit, config, explain, group, login, machine, sim, sku,
 };
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
-use crate::{say, up};
+use crate::{say, serve, up};
 
 const ABOUT: &str = "\
 Examples:
@@ -111,6 +111,14 @@ enum Command {
         after_help = "Example:\n  berth sim fault --fault fail --phase ssh_reachable --times 1"
     )]
     Sim(sim::SimCommand),
+    /// Runs one process of a scaled-out installation, with some or all of its roles
+    #[command(
+        after_help = "Examples:\n  berth serve --config berth.toml --roles api,gateway\n  berth serve --roles relay,worker"
+    )]
+    Serve(serve::Serve),
+    /// The configuration of such a process
+    #[command(subcommand, after_help = "Example:\n  berth config check --config berth.toml")]
+    Config(config::ConfigCommand),
     /// Runs the agent of one node
     #[command(after_help = "Example:\n  berth agent --directory /var/lib/berth-agent --join TOKEN")]
     Agent(machine::Agent),
@@ -205,6 +213,8 @@ pub(crate) fn run() -> Done {
     match cli.command {
         Command::Up(up) => up.run(),
         Command::Down(placed) => up::down::run(&placed),
+        Command::Serve(serve) => serve.run(),
+        Command::Config(command) => wait_for(command.run()),
         Command::Agent(agent) => agent.run(),
         Command::Completions(completions) => completions.run(),
         Command::Context(command) => command.run(&session),

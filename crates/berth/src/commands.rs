@@ -5,6 +5,7 @@ pub(crate) mod admin;
 pub(crate) mod alloc;
 pub(crate) mod app;
 pub(crate) mod audit;
+pub(crate) mod config;
 pub(crate) mod explain;
 pub(crate) mod group;
 pub(crate) mod login;

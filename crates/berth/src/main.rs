@@ -10,6 +10,8 @@ mod moment;
 mod progress;
 mod resolve;
 mod say;
+mod serve;
+mod settings;
 mod table;
 mod up;
 mod watch;

@@ -1,5 +1,5 @@
-//! `berth up`: Postgres, the control plane and simulated nodes in one process. Everything that must last is in Postgres
-//! and in one folder, so that a start goes on where the last one ended, however that was.
+//! `berth up`: Postgres, the control plane and simulated nodes in one process, or `--scaled` in many. Everything that must last
+//! is in Postgres and in one folder, so that a start goes on where the last one ended, however that was.
 
 pub(crate) mod detach;
 pub(crate) mod down;
@@ -8,6 +8,7 @@ mod install;
 pub(crate) mod log;
 pub(crate) mod place;
 mod report;
+mod scaled;
 pub(crate) mod signals;
 pub(crate) mod status;
 mod steps;
@@ -54,6 +55,9 @@ pub(crate) struct Up {
     /// How often a token may be used in a minute; 0 is as often as it likes
     #[arg(long, default_value_t = 600, value_name = "COUNT")]
     requests_per_minute: u32,
+    /// Runs it as on many machines: NATS, Temporal, and two processes of each role
+    #[arg(long)]
+    scaled: bool,
     /// Goes on without the terminal once everything is there
     #[arg(long)]
     detach: bool,
@@ -69,8 +73,8 @@ impl Up {
         let burst = NonZeroU32::new(most.get() / 3).unwrap_or(most);
         let limits = Limits { token_per_minute: most, token_burst: burst, ..Limits::default() };
         let mut doors = server::Config {
-            api: self.api,
-            gateway: self.gateway,
+            api: Some(self.api),
+            gateway: Some(self.gateway),
             limits,
             ..server::Config::default()
         };
@@ -106,7 +110,12 @@ impl Up {
             (None, given) => given.unwrap_or_default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let ended = runtime.block_on(whole::run(&self, &url, &taken, &place, &mut steps));
+        let ended = runtime.block_on(async {
+            match self.scaled {
+                true => scaled::run(&self, &url, &taken, &place, &mut steps).await,
+                false => whole::run(&self, &url, &taken, &place, &mut steps).await,
+            }
+        });
         taken.retract();
         runtime.shutdown_timeout(LEFTOVERS);
         if let Some(cluster) = cluster {

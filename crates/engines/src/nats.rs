@@ -97,6 +97,21 @@ impl Nats {
         Ok(Nats { client, context, options, waiting, told })
     }
 
+    /// Whether it can be used now: a server answers, lets us in, and has JetStream. For whoever checks a configuration.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub async fn reach(options: &Options) -> Result<(), spine::Error> {
+        let mut connect = ConnectOptions::new().name("berth").connection_timeout(ANSWER_MAX);
+        if let Some(file) = &options.credentials {
+            connect = connect.credentials_file(file).await.map_err(fault)?;
+        }
+        let client = connect.connect(&options.servers).await.map_err(fault)?;
+        let context = ContextBuilder::new().timeout(ANSWER_MAX).build(client);
+        context.query_account().await.map_err(fault)?;
+        Ok(())
+    }
+
     fn subject(&self, subject: Subject) -> String {
         format!("{}.{}", self.options.name, subject.code())
     }

@@ -82,6 +82,20 @@ impl Temporal {
         Client::new(connection, options).map_err(|error| fault(Box::new(error)))
     }
 
+    /// Whether it can be used now: it answers, and has the namespace. For whoever checks a configuration.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub async fn reach(&self) -> Result<(), spine::Error> {
+        let fault = |source: Fault| spine::Error::Engine { engine: "Temporal", source };
+        let client = self.connect().await?;
+        let counted = client.count_workflows("", Default::default());
+        let counted = tokio::time::timeout(ANSWER_MAX, counted).await;
+        let counted = counted.map_err(|late| fault(Box::new(late)))?;
+        counted.map_err(|error| fault(Box::new(error)))?;
+        Ok(())
+    }
+
     /// The id that a run has in Temporal.
     pub fn workflow_id(&self, run: &str) -> String {
         format!("{}{run}", self.options.prefix)

@@ -25,22 +25,25 @@ use store::Ring;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PhaseBatch, Renewal,
     TaskResult, WAIT_SECONDS,
 };
 use wire::problem::ProblemCode;
 
-use crate::Limits;
 use crate::http::params::Id;
 use crate::http::problem::Refusal;
 use crate::http::{body, frame};
 use crate::listen::{self, Remote};
 use crate::tls::{AcceptAgents, HANDSHAKES_MAX, Shown};
+use crate::{Ending, Limits};
 pub use duties::Duties;
 use enrolments::Enrolments;
 use polls::Polls;
+
+/// How long a wait lasts that begins when the gateway is ending already: not long, and not so short that agents would do nothing
+/// but ask.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long any request may take. Longer than the longest wait.
 const WHOLE: Duration = Duration::from_secs(WAIT_SECONDS * 2);
@@ -65,10 +68,10 @@ struct Gateway {
     heartbeats: Collector,
     enrolments: Arc<Enrolments>,
     polls: Arc<Polls>,
-    stop: CancellationToken,
+    ending: Ending,
 }
 
-/// Serves agents on `listener` until `stop`. If nobody has said where agents reach it, it is where it listens.
+/// Serves agents on `listener` until it is `ending`. If nobody has said where agents reach it, it is where it listens.
 ///
 /// # Errors
 /// When it can't begin, or what has to run beside it has ended.
@@ -76,20 +79,20 @@ pub async fn serve(
     listener: TcpListener,
     ctx: Ctx,
     limits: Limits,
-    stop: CancellationToken,
+    ending: Ending,
 ) -> Result<(), Error> {
     let broken =
         |error: &dyn std::fmt::Display| Error::Broken(format!("the gateway can't begin: {error}"));
     let address = listener.local_addr().map_err(|error| broken(&error))?;
     ctx.keys.gateway_url.get_or_init(|| format!("https://{address}"));
     let accept = AcceptAgents::new(&ctx, HANDSHAKES_MAX).map_err(|error| broken(&error))?;
-    let (router, duties) = router(ctx, limits, stop.clone());
+    let (router, duties) = router(ctx, limits, ending.clone());
     let mut beside = JoinSet::new();
     beside.spawn(duties.run());
-    let served = listen::serve(listener, router, accept, limits, stop.clone());
+    let served = listen::serve(listener, router, accept, limits, ending.clone());
     tokio::select! {
         () = served => {}
-        Some(ended) = beside.join_next(), if !stop.is_cancelled() => {
+        Some(ended) = beside.join_next(), if !ending.is_closing() => {
             let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
             return Err(Error::Broken(format!("what runs beside the gateway has ended{why}")));
         }
@@ -99,11 +102,11 @@ pub async fn serve(
 }
 
 /// The doors, and what has to run for them.
-pub fn router(ctx: Ctx, limits: Limits, stop: CancellationToken) -> (Router, Duties) {
+pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
     let (heartbeats, flusher) = heartbeat::collector(&ctx);
     let enrolments = Arc::new(Enrolments::new(limits.enrolments_per_peer_per_minute));
-    let duties = Duties::new(ctx.clone(), flusher, Arc::clone(&enrolments), stop.clone());
-    let gateway = Gateway { ctx, limits, heartbeats, enrolments, polls: Arc::default(), stop };
+    let duties = Duties::new(ctx.clone(), flusher, Arc::clone(&enrolments), ending.clone());
+    let gateway = Gateway { ctx, limits, heartbeats, enrolments, polls: Arc::default(), ending };
     let router = Router::new()
         .route("/agent/v1/enroll", post(enrol))
         .route("/agent/v1/certificate", post(renew))
@@ -214,7 +217,9 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
     let poll = gateway.polls.begin(node);
     // Before the first look for work: what is queued after it rings.
     let bell = gateway.ctx.wake.on(Ring::Node(node.uuid()));
-    let mut over = std::pin::pin!(timeout(polls::patience(), pending::<()>()));
+    let last = gateway.ending.is_draining();
+    let patience = if last { LAST_WAIT } else { polls::patience() };
+    let mut over = std::pin::pin!(timeout(patience, pending::<()>()));
     loop {
         if let Some(task) = task::claim(&gateway.ctx, &identity).await? {
             return Ok(Json(task).into_response());
@@ -227,7 +232,7 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
                 return Ok(StatusCode::NO_CONTENT.into_response());
             }
             _ = over.as_mut() => return Ok(StatusCode::NO_CONTENT.into_response()),
-            () = gateway.stop.cancelled() => return Ok(StatusCode::NO_CONTENT.into_response()),
+            () = gateway.ending.draining(), if !last => return Ok(StatusCode::NO_CONTENT.into_response()),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The accept loop of every listener, plain or TLS. A slow client costs a connection and nothing else: handshakes, heads,
-//! rests and stalls all end by themselves, and stopping is bounded.
+//! rests and stalls all end by themselves. Stopping is bounded, and loses no request that was sent before.
 
 mod pulse;
 mod stream;
@@ -10,11 +10,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::{CONNECTION, HeaderValue};
 use axum::response::Response;
+use hyper::Version;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -23,12 +26,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::Limits;
+use crate::{Ending, Limits};
 use pulse::{Held, Outstayed, Pulse};
 use stream::Stream;
+
+/// How long somebody who was let in at the last moment may take to say what they want.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 
 /// Where a request came from. Every request carries it in its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,25 +67,29 @@ impl Accept for Plain {
     }
 }
 
-/// Serves `router` on `listener` until `stop`. Then it accepts nothing more, lets requests end for [`Limits::drain`], and
-/// closes what is left.
+/// Serves `router` on `listener` until it is `ending`. From then on every answer tells its connection to go elsewhere; when
+/// nobody is let in any more, requests may go on for [`Limits::drain`], and what is left is closed.
 pub async fn serve<A: Accept>(
     listener: TcpListener,
     router: Router,
     accept: A,
     limits: Limits,
-    stop: CancellationToken,
+    ending: Ending,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
-    let hall = Arc::new(Hall { router, accept, limits, http: http(&limits), stop: stop.clone() });
+    let http = http(&limits);
+    let hall = Arc::new(Hall { router, accept, limits, http, ending: ending.clone() });
     let mut connections = JoinSet::new();
-    while let Some((stream, from, place)) = next(&listener, &places, &stop).await {
-        connections.spawn(Arc::clone(&hall).connection(stream, from, place));
+    while let Some((stream, from, place)) = next(&listener, &places, &ending).await {
+        connections.spawn(Arc::clone(&hall).connection(stream, from, Some(place)));
         while let Some(ended) = connections.try_join_next() {
             report(ended);
         }
     }
-    drop(listener);
+    // Whoever has got through to us in the last moment is served: to close the door on them would fail a request.
+    for (stream, from) in late(listener) {
+        connections.spawn(Arc::clone(&hall).connection(stream, from, None));
+    }
     let drained = async {
         while let Some(ended) = connections.join_next().await {
             report(ended);
@@ -96,23 +105,39 @@ pub async fn serve<A: Accept>(
 async fn next(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-    stop: &CancellationToken,
+    ending: &Ending,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = stop.run_until_cancelled(Arc::clone(places).acquire_owned()).await?.ok()?;
-    loop {
-        match stop.run_until_cancelled(listener.accept()).await? {
-            Ok((stream, from)) => return Some((stream, from, place)),
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                // No more files, most likely: some are closed in a moment.
-                tracing::error!(%error, "a connection can't be accepted");
-                let pause = std::time::Duration::from_millis(200);
-                if timeout(pause, stop.cancelled()).await.is_ok() {
-                    return None;
+    let next = async {
+        let place = Arc::clone(places).acquire_owned().await.ok()?;
+        loop {
+            match listener.accept().await {
+                Ok((stream, from)) => return Some((stream, from, place)),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    // No more files, most likely: some are closed in a moment.
+                    tracing::error!(%error, "a connection can't be accepted");
+                    let pause = Duration::from_millis(200);
+                    let _ = timeout(pause, std::future::pending::<()>()).await;
                 }
             }
         }
+    };
+    tokio::select! {
+        biased;
+        () = ending.closing() => None,
+        next = next => next,
     }
+}
+
+/// Those who wait to be accepted. The listener is closed behind them.
+fn late(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let mut late = Vec::new();
+    let Ok(listener) = listener.into_std() else { return late };
+    while let Ok((stream, from)) = listener.accept() {
+        let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        late.extend(ready.ok().map(|stream| (stream, from)));
+    }
+    late
 }
 
 fn is_of_one_connection(error: &io::Error) -> bool {
@@ -154,7 +179,7 @@ struct Hall<A> {
     accept: A,
     limits: Limits,
     http: auto::Builder<TokioExecutor>,
-    stop: CancellationToken,
+    ending: Ending,
 }
 
 impl<A: Accept> Hall<A> {
@@ -163,10 +188,18 @@ impl<A: Accept> Hall<A> {
         self: Arc<Self>,
         stream: TcpStream,
         from: SocketAddr,
-        place: OwnedSemaphorePermit,
+        place: Option<OwnedSemaphorePermit>,
     ) {
         let handshake = timeout(self.limits.handshake, self.accept.accept(stream, from));
-        match self.stop.run_until_cancelled(handshake).await {
+        let too_late = async {
+            self.ending.closing().await;
+            let _ = timeout(FIRST_WORD, std::future::pending::<()>()).await;
+        };
+        let shaken = tokio::select! {
+            shaken = handshake => Some(shaken),
+            () = too_late => None,
+        };
+        match shaken {
             Some(Ok(Ok((io, peer)))) => self.speak(io, peer, from).await,
             Some(Ok(Err(error))) => tracing::debug!(%from, %error, "the handshake failed"),
             Some(Err(_)) => tracing::debug!(%from, "the handshake took too long"),
@@ -183,12 +216,12 @@ impl<A: Accept> Hall<A> {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(Remote(from));
             request.extensions_mut().insert(peer.clone());
-            answer(self.router.clone(), request, held)
+            answer(self.router.clone(), request, held, self.ending.clone())
         });
         let mut connection = pin!(self.http.serve_connection(io, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
-            () = self.stop.cancelled() => None,
+            () = self.time_to_go(&pulse) => None,
             outstayed = pulse.outstayed(&self.limits) => match outstayed {
                 // There is nothing to end gracefully: the request has not arrived.
                 Outstayed::Head => return,
@@ -209,9 +242,30 @@ impl<A: Accept> Hall<A> {
             tracing::debug!(%from, %error, "a connection broke");
         }
     }
+
+    /// Returns when the connection is to be ended. One that speaks HTTP/2 is told so early, and its client loses nothing by it.
+    /// On HTTP/1 a client that is about to send would: it is told with its next answer, and ended when it can't be waited for any
+    /// more.
+    async fn time_to_go(&self, pulse: &Pulse) {
+        self.ending.draining().await;
+        if pulse.streams() {
+            return;
+        }
+        self.ending.closing().await;
+        let _ = timeout(FIRST_WORD, pulse.head_is_in()).await;
+    }
 }
 
-async fn answer(router: Router, request: Request, held: Held) -> Result<Response, Infallible> {
-    let answer = router.oneshot(request).await?;
+async fn answer(
+    router: Router,
+    request: Request,
+    held: Held,
+    ending: Ending,
+) -> Result<Response, Infallible> {
+    let version = request.version();
+    let mut answer = router.oneshot(request).await?;
+    if ending.is_draining() && version <= Version::HTTP_11 {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(answer.map(|body| held.until_sent(body)))
 }

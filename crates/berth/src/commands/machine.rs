@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli;
 use crate::exit::{Done, Exit, Failure};
 use crate::say;
+use crate::settings::Configured;
 use crate::up::{log, signals};
 
 /// `berth agent`
@@ -44,14 +45,21 @@ impl Agent {
 /// `berth migrate`
 #[derive(Args)]
 pub(crate) struct Migrate {
-    /// Which database
+    /// Which database, instead of the one that is configured
     #[arg(long, env = "DATABASE_URL", value_name = "URL")]
-    database: String,
+    database: Option<String>,
+    #[command(flatten)]
+    configured: Configured,
 }
 
 impl Migrate {
     pub(crate) async fn run(self) -> Done {
-        Store::migrate(&self.database).await.context("the database was not migrated")?;
+        let url = match self.database {
+            Some(url) => url,
+            // Its roles are all one to the database.
+            None => self.configured.settings(Some("relay"))?.database,
+        };
+        Store::migrate(&url).await.context("the database was not migrated")?;
         say::note("The database is as this binary needs it.");
         Ok(())
     }

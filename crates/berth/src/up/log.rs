@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::place::Place;
 use crate::exit::Done;
+use crate::settings::LogFormat;
 
 /// When the log of the last time is put aside.
 const KEPT_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -31,5 +32,14 @@ pub(crate) fn to_file(place: &Place) -> Done {
 
 /// To stderr.
 pub(crate) fn to_stderr() {
-    tracing_subscriber::fmt().json().with_env_filter(filter()).with_writer(std::io::stderr).init();
+    to_stderr_as(LogFormat::Json);
+}
+
+/// To stderr, for programs or for people.
+pub(crate) fn to_stderr_as(format: LogFormat) {
+    let lines = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => lines.json().init(),
+        LogFormat::Text => lines.init(),
+    }
 }

@@ -88,6 +88,21 @@ impl Place {
         self.root.join("berth.log")
     }
 
+    /// What `berth up --scaled` keeps beside the database.
+    pub(crate) fn scaled(&self) -> PathBuf {
+        self.root.join("scaled")
+    }
+
+    /// What one of its processes has to say.
+    pub(crate) fn process_log(&self, name: &str) -> PathBuf {
+        self.scaled().join(format!("{name}.log"))
+    }
+
+    /// Which of its processes live, by name.
+    pub(crate) fn processes(&self) -> PathBuf {
+        self.root.join("processes.json")
+    }
+
     /// The passwords that were made up.
     pub(crate) fn credentials(&self) -> PathBuf {
         self.root.join("credentials.json")

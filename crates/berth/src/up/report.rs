@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) name: String,
     /// Whether everything is kept where it usually is.
     pub(crate) usual: bool,
+    /// What else there is to say, a line each.
+    pub(crate) more: Vec<String>,
 }
 
 impl Report {
@@ -63,6 +65,7 @@ impl Report {
         } else {
             "Ctrl-C stops it. Nothing is lost, however it ends: the next `up` goes on.".to_owned()
         };
+        let more: String = self.more.iter().map(|line| format!("{line}\n")).collect();
         // Nobody to tell, nothing to do about it.
         let _ = say::data(format!(
             "
@@ -75,7 +78,7 @@ Berth is up.
             passwords in {credentials}
   Data      {folder}
   Log       {log}
-
+{more}
 Try, in another terminal:
   {create}
   {timeline}

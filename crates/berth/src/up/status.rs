@@ -1,6 +1,8 @@
 //! `berth status`: whether it runs here, and whether it answers.
 
-use super::place::Placed;
+use std::collections::BTreeMap;
+
+use super::place::{Placed, read_json};
 use crate::client::Client;
 use crate::context::Reach;
 use crate::exit::{Done, Exit, Failure};
@@ -33,6 +35,11 @@ pub(crate) async fn run(placed: &Placed) -> Done {
     let said = ready
         .as_ref()
         .map_or_else(|failure| failure.sentence.clone(), |health| health.status.clone());
+    for (name, process) in
+        read_json::<BTreeMap<String, u32>>(&place.processes())?.unwrap_or_default()
+    {
+        sheet.line(&name, format!("process {process}"));
+    }
     sheet.line("ready", said);
     sheet.show()?;
     ready.map(|_| ())

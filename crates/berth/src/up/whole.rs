@@ -102,8 +102,10 @@ async fn start(
         spine.take_over().await?;
     }
     let server = Server::bind(up.doors()).await.map_err(taken_port)?;
-    let api = format!("http://{}", reachable(server.api_addr));
-    let gateway = format!("https://{}", reachable(server.gateway_addr));
+    let (api, gateway) =
+        (server.api_addr.unwrap_or(up.api), server.gateway_addr.unwrap_or(up.gateway));
+    let (api, gateway) = (reachable(api), reachable(gateway));
+    let (api, gateway) = (format!("http://{api}"), format!("https://{gateway}"));
     let gateway = ctx.keys.gateway_url.get_or_init(|| gateway).clone();
     let (doors_ctx, doors_stop) = (ctx.clone(), parts.doors_stop.clone());
     parts.doors.spawn(async move { Ok(server.run(doors_ctx, doors_stop).await?) });
@@ -113,6 +115,26 @@ async fn start(
     steps.begin("Accounts");
     let installed = install::run(&ctx, place, &api).await?;
     steps.done("");
+    let agents = (&mut parts.agents, &parts.agents_stop);
+    let nodes = nodes(up, (&ctx, place, &installed), &gateway, agents, steps).await?;
+    let running = Running {
+        process: std::process::id(),
+        api: api.clone(),
+        gateway: gateway.clone(),
+        since: now(),
+    };
+    let report = report(&ctx, place, installed, (api, gateway, nodes)).await?;
+    Ok((running, report))
+}
+
+/// Starts the simulated nodes, and waits until they are there, for a while; answers what is said of them.
+pub(super) async fn nodes(
+    up: &Up,
+    (ctx, place, installed): (&Ctx, &Place, &Installed),
+    gateway: &str,
+    (agents, agents_stop): (&mut JoinSet<()>, &CancellationToken),
+    steps: &mut Steps,
+) -> Done<String> {
     steps.begin("Nodes");
     let (operator, ready) = (installed.operator.clone(), now());
     let fleet = Fleet {
@@ -120,12 +142,12 @@ async fn start(
         operator: operator.clone(),
         place: place.clone(),
         speed: up.speed,
-        gateway: gateway.clone(),
+        gateway: gateway.to_owned(),
     };
-    let names = fleet.start(up.nodes, &mut parts.agents, &parts.agents_stop).await?;
+    let names = fleet.start(up.nodes, agents, agents_stop).await?;
     let watch = Stopwatch::start();
     let nodes = loop {
-        let there = fleet::ready(&ctx, &operator, &names, ready).await?;
+        let there = fleet::ready(ctx, &operator, &names, ready).await?;
         if there == names.len() || watch.elapsed() > ARRIVAL {
             break there;
         }
@@ -133,24 +155,14 @@ async fn start(
         pause(LOOK).await;
     };
     steps.done(&format!("{nodes} of {} ready", names.len()));
-    let running = Running {
-        process: std::process::id(),
-        api: api.clone(),
-        gateway: gateway.clone(),
-        since: now(),
-    };
-    let nodes = match names.len() - nodes {
-        0 => format!("{} over mTLS", count(nodes, "simulated node")),
-        missing => format!(
-            "{} over mTLS ({missing} not heard of: see the log)",
-            count(nodes, "simulated node")
-        ),
-    };
-    let report = report(&ctx, place, installed, (api, gateway, nodes)).await?;
-    Ok((running, report))
+    let simulated = count(nodes, "simulated node");
+    Ok(match names.len() - nodes {
+        0 => format!("{simulated} over mTLS"),
+        missing => format!("{simulated} over mTLS ({missing} not heard of: see the log)"),
+    })
 }
 
-async fn report(
+pub(super) async fn report(
     ctx: &Ctx,
     place: &Place,
     installed: Installed,
@@ -172,11 +184,12 @@ async fn report(
         current: installed.current,
         name,
         usual: place.is_usual(),
+        more: Vec::new(),
     })
 }
 
 /// Where somebody on this machine reaches what listens there.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let here = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

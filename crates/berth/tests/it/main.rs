@@ -3,9 +3,13 @@
 #![expect(clippy::expect_used, reason = "a test that can't be set up has failed, and says why")]
 
 mod berth;
+mod config;
+mod drain;
 mod exit_codes;
 mod output;
+mod process;
 mod recovery;
 mod restarts;
+mod roles;
 mod stub;
 mod whole;

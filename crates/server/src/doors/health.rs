@@ -21,9 +21,13 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok".to_owned() })
 }
 
-/// Whether the process can work; if not, what is missing.
+/// Whether the process can work: not while it ends, and not without its database. If not, what is missing.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "It can", body = Health)))]
 pub(super) async fn readyz(State(front): State<Front>) -> Result<Json<Health>, Refusal> {
+    if front.ending.is_draining() {
+        let detail = "This process is ending. Another one goes on.";
+        return Err(Refusal::new(ProblemCode::Unavailable, detail).retry_after(RETRY_SECONDS));
+    }
     let asked = async { front.ctx.store.begin().await?.rollback().await };
     let missing = match timeout(front.limits.ready, asked).await {
         Ok(Ok(())) => return Ok(Json(Health { status: "ok".to_owned() })),

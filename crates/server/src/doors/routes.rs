@@ -2,6 +2,7 @@
 //! that the two can't differ.
 
 use axum::Router;
+use axum::routing::get;
 use domain::policy::Permission;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, ParameterIn, PathItem, Paths};
@@ -126,6 +127,16 @@ pub fn router(front: Front) -> Router {
     }
     let limits = front.limits;
     frame::around(Router::from(router).with_state(front), &limits, Some(limits.whole))
+}
+
+/// The doors through which a process is watched, and no others.
+pub fn watched(front: Front) -> Router {
+    let limits = front.limits;
+    let router = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics));
+    frame::around(router.with_state(front), &limits, Some(limits.whole))
 }
 
 /// What documents the doors, as their stories have it.

@@ -7,9 +7,9 @@ use control::Ctx;
 use control::node::enrol;
 use control::node::heartbeat::Flusher;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use super::enrolments::Enrolments;
+use crate::Ending;
 
 /// How often revocations are looked for. With the moment it takes to wake a poll it stays below five seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub struct Duties {
     ctx: Ctx,
     flusher: Flusher,
     enrolments: Arc<Enrolments>,
-    stop: CancellationToken,
+    ending: Ending,
 }
 
 impl Duties {
@@ -29,16 +29,19 @@ impl Duties {
         ctx: Ctx,
         flusher: Flusher,
         enrolments: Arc<Enrolments>,
-        stop: CancellationToken,
+        ending: Ending,
     ) -> Duties {
-        Duties { ctx, flusher, enrolments, stop }
+        Duties { ctx, flusher, enrolments, ending }
     }
 
     /// Runs until the doors are gone; heartbeats that came before are written.
     pub async fn run(self) {
-        let Duties { ctx, flusher, enrolments, stop } = self;
+        let Duties { ctx, flusher, enrolments, ending } = self;
         let looked = async {
-            stop.run_until_cancelled(look(&ctx, &enrolments)).await;
+            tokio::select! {
+                () = ending.closing() => {}
+                () = look(&ctx, &enrolments) => {}
+            }
         };
         futures::future::join(flusher.run(), looked).await;
     }

@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use control::Ctx;
 
-use crate::Limits;
 use crate::telemetry::Telemetry;
 use rates::Rates;
 use streams::Streams;
+
+use crate::{Ending, Limits};
 
 /// What every door of the API stands on. Clones share it.
 #[derive(Clone)]
@@ -34,12 +35,15 @@ pub struct Front {
     pub telemetry: Telemetry,
     /// Who watches something.
     pub streams: Arc<Streams>,
+    /// Whether it ends.
+    pub ending: Ending,
 }
 
 impl Front {
     /// A front with nobody before it yet.
     pub fn new(ctx: Ctx, limits: Limits) -> Front {
         let (rates, streams) = (Arc::new(Rates::new(&limits)), Arc::default());
-        Front { ctx, limits, rates, telemetry: Telemetry::install(), streams }
+        let ending = Ending::default();
+        Front { ctx, limits, rates, telemetry: Telemetry::install(), streams, ending }
     }
 }

@@ -24,7 +24,7 @@ use wire::problem::ProblemCode;
 
 use super::Front;
 use super::problem::Refusal;
-use crate::Limits;
+use crate::{Ending, Limits};
 
 /// What a client whose connection breaks waits before it comes back.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -82,10 +82,11 @@ impl Streams {
         Ok(Seat { streams: Arc::clone(self), number, user: watcher.user, gone })
     }
 
-    /// Lets go whoever may no longer watch, every beat, until stopped; then everybody.
-    pub async fn run(&self, ctx: &Ctx, limits: &Limits, stop: &CancellationToken) {
+    /// Lets go whoever may no longer watch, every beat, until the server ends; then everybody, who go on elsewhere with the last
+    /// they have seen.
+    pub async fn run(&self, ctx: &Ctx, limits: &Limits, ending: &Ending) {
         let (mut beats, mut known) = (0_u32, HashMap::new());
-        while timeout(limits.stream_beat, stop.cancelled()).await.is_err() {
+        while timeout(limits.stream_beat, ending.draining()).await.is_err() {
             self.step(ctx).await;
             beats = beats.wrapping_add(1);
             if beats.is_multiple_of(SWEEP_BEATS) {

@@ -42,13 +42,15 @@ struct Now {
 pub(super) struct Pulse {
     now: Mutex<Now>,
     changed: Notify,
+    /// For whoever waits for a request alone.
+    requested: Notify,
 }
 
 impl Pulse {
     /// Of a connection that was just opened.
     pub(super) fn new() -> Pulse {
         let now = Now { phase: Phase::Head, streams: false };
-        Pulse { now: Mutex::new(now), changed: Notify::new() }
+        Pulse { now: Mutex::new(now), changed: Notify::new(), requested: Notify::new() }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -73,6 +75,7 @@ impl Pulse {
             Phase::Busy(requests) => Phase::Busy(requests + 1),
         };
         self.changed.notify_one();
+        self.requested.notify_one();
         Held(Arc::clone(self))
     }
 
@@ -83,6 +86,18 @@ impl Pulse {
             Phase::Head | Phase::Busy(_) | Phase::Idle => Phase::Idle,
         };
         self.changed.notify_one();
+    }
+
+    /// Whether it speaks HTTP/2, as far as is known.
+    pub(super) fn streams(&self) -> bool {
+        self.now().streams
+    }
+
+    /// Ends when no request is on its way in: at once, unless the connection is fresh or a head has begun to arrive.
+    pub(super) async fn head_is_in(&self) {
+        while self.now().phase == Phase::Head {
+            self.requested.notified().await;
+        }
     }
 
     /// Ends when the connection has been in one phase for longer than it may. Every change of phase begins anew.

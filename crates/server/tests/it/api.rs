@@ -83,7 +83,7 @@ impl Api {
         let mut house = House::open().await;
         house.node("h100.slice", &[0, 0, 0, 0, 1, 1, 1, 1]).await;
         let server = Server::bind(Config { limits, ..Config::default() }).await.expect("it binds");
-        let (address, stop) = (server.api_addr, CancellationToken::new());
+        let (address, stop) = (server.api_addr.expect("it listens"), CancellationToken::new());
         let mut serving = JoinSet::new();
         serving.spawn(server.run(house.ctx.clone(), stop.clone()));
         let client = Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
@@ -161,7 +161,8 @@ impl Api {
         self.stop.cancel();
         self.ended().await;
         let server = Server::bind(Config { limits, ..Config::default() }).await.expect("it binds");
-        (self.address, self.stop) = (server.api_addr, CancellationToken::new());
+        (self.address, self.stop) =
+            (server.api_addr.expect("it listens"), CancellationToken::new());
         self.serving.spawn(server.run(self.house.ctx.clone(), self.stop.clone()));
     }
 

@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use server::gateway;
+use server::{Ending, gateway};
 use testkit::House;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -34,7 +34,10 @@ const CUT_OFF: Duration = Duration::from_secs(5);
 struct Site {
     house: House,
     address: SocketAddr,
+    /// Says that it ends.
     stop: CancellationToken,
+    /// Ends it.
+    closed: CancellationToken,
     serving: JoinSet<Result<(), control::Error>>,
 }
 
@@ -44,12 +47,15 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
-        serving.spawn(gateway::serve(listener, house.ctx.clone(), gateway::limits(), stop.clone()));
-        Site { house, address, stop, serving }
+        let closed = CancellationToken::new();
+        let ending = Ending::of(stop.clone(), closed.clone());
+        serving.spawn(gateway::serve(listener, house.ctx.clone(), gateway::limits(), ending));
+        Site { house, address, stop, closed, serving }
     }
 
     async fn close(mut self) {
         self.stop.cancel();
+        self.closed.cancel();
         while let Some(ended) = self.serving.join_next().await {
             ended.expect("nothing panicked").expect("it ended well");
         }
@@ -359,5 +365,27 @@ async fn a_gateway_that_stops_lets_go_of_those_who_wait() {
     site.stop.cancel();
     assert_eq!(timeout(CUT_OFF, waiting).await.expect("in time").status(), StatusCode::NO_CONTENT);
     drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_ending_answers_who_waits_at_once_and_still_lets_agents_in() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    let waiting = agent.waiting().await;
+    site.stop.cancel();
+    let let_go = timeout(CUT_OFF, waiting).await.expect("it does not wait for its time");
+    assert_eq!(let_go.status(), StatusCode::NO_CONTENT);
+    // Who asks again all the same waits, but not for long.
+    let again = timeout(CUT_OFF, agent.link.wait()).await.expect("a short wait");
+    assert_eq!(again.status(), StatusCode::NO_CONTENT);
+    // Others are still let in, and a task that is there is handed over to the last.
+    let another = site.agent("m", "h100.slice").await;
+    assert_eq!(another.beat(&["ubuntu-24.04-cuda"]).await.status(), StatusCode::OK);
+    site.house.create("h100.slice", 1).await.expect("it fits");
+    site.house.settle().await;
+    let given = timeout(CUT_OFF, another.link.wait()).await.expect("a short wait");
+    assert_eq!(given.status(), StatusCode::OK);
+    drop((agent, another));
     site.close().await;
 }

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up down test prove mutants bench crashes gen tidy lint install-missing install-engines
+.PHONY: help up up-scaled down test prove mutants bench crashes gen tidy lint install-missing install-engines
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,10 @@ install-engines:
 up: install-missing ## build, and run everything here: Postgres, the control plane, simulated nodes; Ctrl-C stops it
 	@cargo build --package berth
 	@$(BUILT)/berth up
+
+up-scaled: install-missing install-engines ## the same as it runs on many machines: NATS, Temporal, two processes of each role
+	@cargo build --package berth
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(BUILT)/berth up --scaled
 
 down: ## stop what `make up` or `berth up --detach` started
 	@$(BUILT)/berth down
@@ -43,9 +47,10 @@ prove: install-missing ## the long proofs, in a release build; one JSON line a p
 mutants: install-missing ## take each guard away in a copy of the tree, and see the simulation go red
 	@cargo xtask mutants
 
-bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer for a part
+bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer for a part, ONLY=scaled to kill processes for MINUTES (10)
+	@if [ "$$ONLY" = scaled ]; then scripts/install-engines; fi
 	@cargo build --quiet --release --package berth --package bench
-	@$(BUILT_FAST)/bench
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(BUILT_FAST)/bench
 
 crashes: install-missing ## kill the whole product without warning, KILLS times (200) under load, and look at what is left
 	@cargo build --quiet --release --package berth --package bench

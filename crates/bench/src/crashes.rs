@@ -20,10 +20,10 @@ const SETTLE_ATTEMPTS: u32 = 1_800;
 
 /// What the requests came to, and whether it is enough.
 #[derive(Default)]
-struct Tally {
-    accepted: AtomicU64,
-    retried: AtomicU64,
-    over: AtomicBool,
+pub(crate) struct Tally {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) over: AtomicBool,
 }
 
 /// Kills it so often.
@@ -95,7 +95,7 @@ async fn client(number: u64, product: Arc<RwLock<Product>>, tally: Arc<Tally>) -
 }
 
 /// Sends a request, with the same key as often as it takes to get an answer. `None` when it was refused, or time is over.
-async fn insist(
+pub(crate) async fn insist(
     product: &RwLock<Product>,
     tally: &Tally,
     path: &str,
@@ -140,20 +140,20 @@ async fn insist(
     None
 }
 
-struct Settled {
-    unsettled: i64,
-    lost: usize,
-    orphans: i64,
-    by_status: Value,
+pub(crate) struct Settled {
+    pub(crate) unsettled: i64,
+    pub(crate) lost: usize,
+    pub(crate) orphans: i64,
+    pub(crate) by_status: Value,
 }
 
 /// Waits until nothing is on its way any more, then gives everything back and waits again.
-async fn settle(product: &Product, promised: &[String]) -> anyhow::Result<Settled> {
+pub(crate) async fn settle(product: &Product, promised: &[String]) -> anyhow::Result<Settled> {
     let sql = PgPool::connect(&product.database()).await?;
     quiet(&sql).await?;
     let lost = missing(&sql, promised).await?;
     let active: Vec<uuid::Uuid> = sqlx::query_scalar(
-        "SELECT id FROM allocations WHERE status IN ('active', 'release_failed')",
+        "SELECT id FROM allocations WHERE status IN ('active', 'restart_failed', 'release_failed')",
     )
     .fetch_all(&sql)
     .await?;

@@ -6,6 +6,7 @@
 mod crashes;
 mod machine;
 mod product;
+mod scaled;
 mod stories;
 mod writer;
 
@@ -68,6 +69,15 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     if let Ok(kills) = std::env::var("CRASHES") {
         say(runtime.block_on(crashes::run(kills.parse()?)))?;
         return Ok(met);
+    }
+    // Minutes long, and so only for who asks for it.
+    if only == "scaled" {
+        let given = |name: &str, default: u64| -> anyhow::Result<u64> {
+            std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
+        };
+        let (minutes, seed) =
+            (given("MINUTES", 10)?, given("SEED", u64::from(std::process::id()))?);
+        say(runtime.block_on(scaled::run(minutes, seed)))?;
     }
     if wanted("to_active") {
         say(runtime.block_on(stories::to_active(plan.runs)))?;

@@ -1,6 +1,7 @@
 //! The product as its users run it: `berth up` as a process of its own, over real HTTP and real mTLS, with agents in ours.
 //! It can be killed and started again in the same place.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,7 @@ pub(crate) struct Product {
     binary: PathBuf,
     nodes: u16,
     speed: &'static str,
+    scaled: bool,
     /// Its folder.
     pub(crate) folder: PathBuf,
     ports: [u16; 2],
@@ -46,6 +48,24 @@ impl Product {
         nodes: u16,
         speed: &'static str,
     ) -> anyhow::Result<Product> {
+        Product::start_as(name, nodes, speed, false).await
+    }
+
+    /// The same as processes of their own, on NATS and Temporal.
+    pub(crate) async fn start_scaled(
+        name: &str,
+        nodes: u16,
+        speed: &'static str,
+    ) -> anyhow::Result<Product> {
+        Product::start_as(name, nodes, speed, true).await
+    }
+
+    async fn start_as(
+        name: &str,
+        nodes: u16,
+        speed: &'static str,
+        scaled: bool,
+    ) -> anyhow::Result<Product> {
         let folder = std::env::temp_dir().join(format!("berth-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let binary = std::env::current_exe()?.with_file_name("berth");
@@ -56,6 +76,7 @@ impl Product {
             binary,
             nodes,
             speed,
+            scaled,
             folder,
             ports: [free_port()?, free_port()?],
             api: String::new(),
@@ -80,10 +101,12 @@ impl Product {
             .create(true)
             .open(self.folder.join("starts.log"))?;
         let [api, gateway] = self.ports.map(|port| format!("127.0.0.1:{port}"));
-        let child = Command::new(&self.binary)
-            .env("BERTH_CONFIG", self.folder.join("config.toml"))
+        let mut command = self.command();
+        if self.scaled {
+            command.env("BERTH_UP_SCALED", "1");
+        }
+        let child = command
             .env("RUST_LOG", "warn")
-            .env_remove("DATABASE_URL")
             .args(["up", "--speed", self.speed, "--requests-per-minute", "0", "--data"])
             .arg(self.folder.join("berth"))
             .args(["--api", &api, "--gateway", &gateway, "--nodes", &self.nodes.to_string()])
@@ -126,6 +149,29 @@ impl Product {
         };
         self.token = token("demo").context("there is no token of a tenant")?;
         self.operator = token("operator").context("there is no token of an operator")?;
+        Ok(())
+    }
+
+    /// The binary, with its contexts.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.env("BERTH_CONFIG", self.folder.join("config.toml")).env_remove("DATABASE_URL");
+        command
+    }
+
+    /// Which of its processes live, by name.
+    pub(crate) fn processes(&self) -> anyhow::Result<BTreeMap<String, u32>> {
+        let text = std::fs::read(self.folder.join("berth/processes.json"))?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+            let ended = child.wait()?;
+            ensure!(ended.success(), "berth up ended with {ended}");
+        }
         Ok(())
     }
 

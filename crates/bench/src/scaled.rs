@@ -1,0 +1,204 @@
+//! `berth up --scaled` under load, with a process of each role killed every few seconds, and NATS or Temporal now and then:
+//! everything that was accepted settles, nothing is lost, nothing is done twice, and the audit is clean.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tokio::sync::RwLock;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::crashes::{Settled, Tally, insist, settle};
+use crate::product::{Product, new_id, pause};
+use crate::stories::Line;
+
+/// How many people ask at a time: bounded, because two cores also carry what is measured.
+const CLIENTS: u64 = 6;
+const ROLES: [&str; 4] = ["api", "gateway", "relay", "worker"];
+/// NATS or Temporal is killed every so many rounds.
+const ENGINE_EVERY: u64 = 10;
+/// How long the audit may take to have nothing to say after everything has settled.
+const AUDIT_ATTEMPTS: u32 = 120;
+
+/// Numbers that follow from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// For so many minutes, with kills that follow from `seed`.
+pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
+    eprintln!("scaled: {minutes} minutes, SEED={seed}");
+    let product = Product::start_scaled("scaled", 12, "0.002").await?;
+    let product = Arc::new(RwLock::new(product));
+    let tally = Arc::new(Tally::default());
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        clients.spawn(client(number, Arc::clone(&product), Arc::clone(&tally)));
+    }
+    let mut kills = BTreeMap::new();
+    let killing = kill(&product, Dice(seed), &mut kills);
+    // It never ends by itself.
+    if let Ok(ended) = timeout(Duration::from_secs(minutes * 60), killing).await {
+        ended?;
+    }
+    tally.over.store(true, Ordering::Relaxed);
+    let mut accepted = Vec::new();
+    let mut restarts = 0;
+    for (promised, restarted) in clients.join_all().await {
+        accepted.extend(promised);
+        restarts += restarted;
+    }
+    let mut product =
+        Arc::into_inner(product).context("somebody still has the product")?.into_inner();
+    let settled = settle(&product, &accepted).await?;
+    let doubled = doubled(&product).await?;
+    let audit = audit(&product).await?;
+    let line = told(minutes, seed, (&kills, &tally, restarts), (&settled, doubled), &audit);
+    // Whatever comes of the end: this is what was measured.
+    product.stop()?;
+    Ok(line)
+}
+
+fn told(
+    minutes: u64,
+    seed: u64,
+    (kills, tally, restarts): (&BTreeMap<String, u64>, &Tally, u64),
+    (settled, doubled): (&Settled, i64),
+    audit: &Value,
+) -> Line {
+    let clean = audit["clean"] == true;
+    let Settled { unsettled, lost, orphans, by_status } = settled;
+    let met = clean && doubled == 0 && (*unsettled, *lost, *orphans) == (0, 0, 0);
+    let broken = audit["invariants"].as_array().into_iter().flatten();
+    let broken: Vec<&Value> = broken.filter(|invariant| invariant["count"] != 0).collect();
+    Line {
+        text: json!({ "name": "scaled", "minutes": minutes, "seed": seed, "kills": kills,
+            "accepted": tally.accepted.load(Ordering::Relaxed), "restarts": restarts,
+            "retried_requests": tally.retried.load(Ordering::Relaxed), "unsettled": unsettled, "lost": lost,
+            "doubled": doubled, "guests_without_allocation": orphans, "by_status": by_status, "audit_clean": clean,
+            "violations": broken, "findings": audit["findings"], "ok": met }),
+        met,
+    }
+}
+
+/// Kills one of each role at once, again and again.
+async fn kill(
+    product: &RwLock<Product>,
+    mut dice: Dice,
+    kills: &mut BTreeMap<String, u64>,
+) -> anyhow::Result<()> {
+    for round in 1_u64.. {
+        pause(Duration::from_millis(2_000 + dice.roll(4_000))).await;
+        let living = product.read().await.processes()?;
+        let mut victims: Vec<String> =
+            ROLES.iter().map(|role| format!("{role}-{}", 1 + dice.roll(2))).collect();
+        if round.is_multiple_of(ENGINE_EVERY) {
+            victims.push(["nats", "temporal"][dice.roll(2) as usize].to_owned());
+        }
+        for name in victims {
+            // One that is being started again right now can't be killed.
+            let Some(process) = living.get(&name) else { continue };
+            let killed = Command::new("kill").args(["-9", &process.to_string()]).status()?;
+            if killed.success() {
+                let role = name.split('-').next().unwrap_or_default().to_owned();
+                *kills.entry(role).or_default() += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks, waits, has some restarted, gives back; says which allocations it was promised, and how often it had one restarted.
+async fn client(
+    number: u64,
+    product: Arc<RwLock<Product>>,
+    tally: Arc<Tally>,
+) -> (Vec<String>, u64) {
+    let (mut promised, mut restarted) = (Vec::new(), 0);
+    let mut turn = number;
+    while !tally.over.load(Ordering::Relaxed) {
+        turn += 1;
+        let (sku, gpus) =
+            [("h100.slice", 1), ("h100.slice", 2), ("h100.slice", 4), ("h100.metal", 8)]
+                [(turn % 4) as usize];
+        let key = new_id();
+        let made = insist(&product, &tally, "/allocations", key, move |product| {
+            let mut wish = product.request(sku, gpus);
+            // By its name it is seen whether one request was ever two.
+            wish["name"] = json!(key.to_string());
+            wish
+        });
+        let Some(id) = made.await.and_then(|made| made["id"].as_str().map(str::to_owned)) else {
+            pause(Duration::from_millis(100)).await;
+            continue;
+        };
+        tally.accepted.fetch_add(1, Ordering::Relaxed);
+        promised.push(id.clone());
+        pause(Duration::from_millis(200 + turn * 137 % 1_500)).await;
+        if turn.is_multiple_of(3) && active(&product, &id).await {
+            let path = format!("/allocations/{id}/restart");
+            let asked = insist(&product, &tally, &path, new_id(), |_| json!({})).await;
+            restarted += u64::from(asked.is_some());
+            pause(Duration::from_millis(500)).await;
+        }
+        // Some are given back while they are being prepared, some when they are usable, and some by nobody.
+        if !turn.is_multiple_of(11) {
+            let path = format!("/allocations/{id}/release");
+            insist(&product, &tally, &path, new_id(), |_| json!({})).await;
+        }
+    }
+    (promised, restarted)
+}
+
+/// Waits a while for it to be usable.
+async fn active(product: &RwLock<Product>, id: &str) -> bool {
+    for _ in 0..50 {
+        let product = product.read().await;
+        let shown = product.get(&product.token, &format!("/allocations/{id}")).await;
+        drop(product);
+        if shown.is_ok_and(|shown| shown["status"] == "active") {
+            return true;
+        }
+        pause(Duration::from_millis(100)).await;
+    }
+    false
+}
+
+/// How many requests have had more than one effect.
+async fn doubled(product: &Product) -> anyhow::Result<i64> {
+    let sql = PgPool::connect(&product.database()).await?;
+    let doubled = sqlx::query_scalar(
+        "SELECT count(*) FROM (SELECT name FROM allocations GROUP BY name HAVING count(*) > 1) AS twice",
+    )
+    .fetch_one(&sql)
+    .await?;
+    sql.close().await;
+    Ok(doubled)
+}
+
+/// What `berth audit` says, once it has nothing more to wait for.
+async fn audit(product: &Product) -> anyhow::Result<Value> {
+    let mut audited = Value::Null;
+    for _ in 0..AUDIT_ATTEMPTS {
+        let words = ["--context", "operator", "audit", "--json"];
+        let output = product.command().args(words).output()?;
+        audited = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if audited["clean"] == true {
+            break;
+        }
+        pause(Duration::from_millis(500)).await;
+    }
+    Ok(audited)
+}

@@ -109,7 +109,11 @@ impl HttpGateway {
     }
 
     fn post(&self, path: &str, body: &impl Serialize) -> RequestBuilder {
-        self.client().post(self.address.url(path)).timeout(CALL_TIMEOUT).json(body)
+        let request = self.client().post(self.address.url(path)).timeout(CALL_TIMEOUT).json(body);
+        match trace::current() {
+            Some(traceparent) => request.header(trace::HEADER, traceparent),
+            None => request,
+        }
     }
 }
 

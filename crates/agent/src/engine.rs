@@ -12,6 +12,7 @@ use lifecycle::Code as _;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::Coded;
 use wire::node::{FailureReason, PhaseStatus, SignedTask, TaskOutcome, Work};
@@ -198,7 +199,9 @@ impl Engine {
             tracing::info!(%task, older = %prior.task, "newer work stops older");
             prior.cancel.cancel();
         }
-        lives.spawn(Arc::clone(self).live(ticket, prior, Life::Fresh(accepted)));
+        let span = traced(&accepted);
+        let life = Arc::clone(self).live(ticket, prior, Life::Fresh(accepted));
+        lives.spawn(life.instrument(span));
     }
 
     /// Says again how a task ended, to a new dispatch.
@@ -368,6 +371,21 @@ impl Engine {
         let Refusal { reason, message } = refusal;
         tracing::warn!(%task, %reason, message, "a task is refused");
     }
+}
+
+/// A task's place in the trace of the request that it is for.
+fn traced(accepted: &Accepted) -> tracing::Span {
+    if accepted.traceparent.is_none() {
+        return tracing::Span::none();
+    }
+    let Accepted { task, dispatch, allocation, .. } = accepted;
+    let kind = accepted.work.kind().code();
+    let span = tracing::trace_span!(
+        target: trace::TARGET, "agent", otel.name = format!("agent: {kind}"), otel.kind = "consumer",
+        task_id = %task, allocation_id = %allocation, dispatch,
+    );
+    trace::follow(&span, accepted.traceparent.as_deref());
+    span
 }
 
 fn stale(fence: i64) -> Refusal {

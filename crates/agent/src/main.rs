@@ -7,7 +7,7 @@ use agent::{Arguments, Config};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use trace::{Format, Process};
 
 /// Runs one node of Berth: dials out to the control plane, and does the tasks it has signed.
 #[derive(Parser)]
@@ -19,17 +19,21 @@ struct Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let process = Process { service: "berth-agent", log: "info" };
+    trace::start(process, Format::Json, std::io::stderr);
     let config = Command::parse().arguments.config();
-    match run(config).await {
+    let ended = run(config).await;
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let cause = error.source().map(ToString::to_string);
             tracing::error!(cause, "{error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    // It waits for the collector, which is nothing for a thread of the runtime.
+    let _ = tokio::task::spawn_blocking(trace::finish).await;
+    code
 }
 
 async fn run(config: Config) -> Result<(), agent::Error> {

@@ -1,8 +1,10 @@
 //! What each kind of task consists of: its phases in order, and what it has to show in the end.
 
 use jiff::Timestamp;
+use lifecycle::Code as _;
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use wire::Coded;
 use wire::node::{CleanupProof, FailureReason, Phase, PhaseStatus, TaskKind, TaskOutcome, Work};
 
@@ -101,10 +103,13 @@ pub(crate) async fn execute(
         }
         let started_at = started_at(&entry, phase, tools.clock.now());
         tools.reports.push(phase, PhaseStatus::Running, started_at);
+        let place = traced(&entry, phase);
         let performed = match (tools.cancel.is_cancelled(), phase) {
             (true, _) => Err(Failure::Stopped),
-            (false, Phase::Rebooted) => reboot(tools, &entry, &job).await?,
-            (false, phase) => tools.driver.perform(&job, phase, tools.cancel).await,
+            (false, Phase::Rebooted) => reboot(tools, &entry, &job).instrument(place).await?,
+            (false, phase) => {
+                tools.driver.perform(&job, phase, tools.cancel).instrument(place).await
+            }
         };
         let span = |hard_stopped| Span {
             phase: Coded(phase),
@@ -129,6 +134,15 @@ pub(crate) async fn execute(
         tools.reports.push(span.phase.0, PhaseStatus::Succeeded, span.ended_at);
     }
     Ok(outcome)
+}
+
+/// A phase's place in the trace of its task.
+fn traced(entry: &Entry, phase: Phase) -> tracing::Span {
+    if trace::current().is_none() {
+        return tracing::Span::none();
+    }
+    let (task, phase) = (entry.accepted.task, phase.code());
+    tracing::trace_span!(target: trace::TARGET, "phase", otel.name = format!("phase: {phase}"), task_id = %task, phase)
 }
 
 /// When a phase began. A reboot began before the machine went down.

@@ -35,6 +35,8 @@ pub struct Accepted {
     pub expires_at: Timestamp,
     /// The text that was signed.
     pub envelope: String,
+    /// Where its dispatch stands in its trace. Nobody has signed that, and nothing is decided by it.
+    pub traceparent: Option<String>,
 }
 
 impl Accepted {
@@ -67,6 +69,7 @@ impl Accepted {
             work,
             expires_at: envelope.expires_at,
             envelope: text.to_owned(),
+            traceparent: None,
         })
     }
 
@@ -138,7 +141,8 @@ impl Verifier {
             return Err(Refusal::new(FailureReason::TaskExpired, message));
         }
         before_end(envelope.expires_at, now)?;
-        Accepted::of(envelope, &signed.envelope)
+        let traceparent = signed.traceparent.clone();
+        Ok(Accepted { traceparent, ..Accepted::of(envelope, &signed.envelope)? })
     }
 
     fn signature(&self, signed: &SignedTask) -> Result<(), Refusal> {

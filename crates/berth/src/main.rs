@@ -20,7 +20,9 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cli::run() {
+    let ended = cli::run();
+    trace::finish();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell();

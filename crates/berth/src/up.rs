@@ -118,6 +118,8 @@ impl Up {
         });
         taken.retract();
         runtime.shutdown_timeout(LEFTOVERS);
+        // Before the place is free: who waits for that finds everything told.
+        trace::finish();
         if let Some(cluster) = cluster {
             steps.begin("Stopping Postgres");
             drop(cluster);

@@ -16,6 +16,7 @@ pub mod documents;
 pub mod doors;
 mod error;
 pub mod findings;
+mod gauges;
 pub mod idempotency;
 pub mod ids;
 pub mod keys;

@@ -159,6 +159,7 @@ impl Nats {
                 id: each.event_id,
                 subject: Coded(each.subject),
                 fact: each.fact.clone(),
+                traceparent: each.traceparent.clone(),
             };
             let Ok(body) = serde_json::to_vec(&message) else {
                 continue;

@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod http;
 mod limits;
 pub mod listen;
+pub mod measures;
 pub mod telemetry;
 pub mod tls;
 

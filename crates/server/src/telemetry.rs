@@ -4,16 +4,22 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use axum::extract::MatchedPath;
+use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use trace::Parent;
+use tracing::{Span, field};
 use uuid::Uuid;
+
+use crate::http::frame::WATCHED;
+use crate::measures;
 
 /// Upper bounds of the histogram of request times, in seconds.
 const BUCKETS_SECONDS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// How long requests take.
-const REQUEST_SECONDS: &str = "berth_http_request_seconds";
+/// The same of tasks, which take longer.
+const TASK_BUCKETS_SECONDS: [f64; 12] =
+    [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0];
 
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
@@ -26,12 +32,16 @@ impl Telemetry {
     /// what is rendered is empty.
     pub fn install() -> Telemetry {
         let handle = HANDLE.get_or_init(|| {
+            let tasks = Matcher::Full("berth_node_task_seconds".to_owned());
             let builder = PrometheusBuilder::new().set_buckets(&BUCKETS_SECONDS);
+            let builder = builder
+                .and_then(|builder| builder.set_buckets_for_metric(tasks, &TASK_BUCKETS_SECONDS));
             let recorder = builder.unwrap_or_default().build_recorder();
             let handle = recorder.handle();
             if metrics::set_global_recorder(recorder).is_err() {
                 tracing::warn!("another metrics recorder is installed; /metrics stays empty");
             }
+            measures::describe();
             handle
         });
         Telemetry(handle.clone())
@@ -75,8 +85,35 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Its line in the log, and its place in the histogram.
-    pub(crate) fn answered(self, status: StatusCode, took: Duration) {
+    /// Its place in a trace: the caller's, or one that begins here. Agents report all the time, and what watches the
+    /// process asks all the time: they have none but one that they bring.
+    pub(crate) fn span(&self, request: &Request) -> Span {
+        if !trace::is_on() {
+            return Span::none();
+        }
+        let brought = request.headers().get(trace::HEADER).and_then(|value| value.to_str().ok());
+        let brought = brought.filter(|text| Parent::parse(text).is_some());
+        let path = self.path.as_ref().map_or("unmatched", MatchedPath::as_str);
+        if brought.is_none() && (path.starts_with("/agent/") || WATCHED.contains(&path)) {
+            return Span::none();
+        }
+        let method = known(&self.method);
+        let span = tracing::trace_span!(
+            target: trace::TARGET, "request", otel.name = format!("{method} {path}"), otel.kind = "server",
+            http.request.method = method, http.route = path, http.response.status_code = field::Empty,
+            request_id = %self.request_id, otel.status_code = field::Empty,
+        );
+        trace::follow(&span, brought);
+        span
+    }
+
+    /// Its line in the log, its place in the histogram, and the end of its span.
+    pub(crate) fn answered(self, status: StatusCode, took: Duration, span: &Span) {
+        let _entered = span.enter();
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_server_error() {
+            span.record("otel.status_code", "ERROR");
+        }
         let path = self.path.as_ref().map_or("unmatched", MatchedPath::as_str);
         let milliseconds = took.as_secs_f64() * 1_000.0;
         let status = status.as_u16();
@@ -92,7 +129,7 @@ impl Seen {
             ("path", path.to_owned()),
             ("status", status.to_string()),
         ];
-        metrics::histogram!(REQUEST_SECONDS, &labels).record(took.as_secs_f64());
+        metrics::histogram!("berth_http_request_seconds", &labels).record(took.as_secs_f64());
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use lifecycle::Code as _;
 use store::outbox::{self, Hearer, Relayed};
 use store::{Ring, Store};
 use tokio_util::sync::CancellationToken;
+use trace::Past;
 
 use crate::bus::{Broker, Subscription};
 use crate::error::chain;
@@ -40,13 +42,35 @@ async fn advance(store: &Store, subscriptions: &[Subscription]) -> Result<Relaye
         .map(|each| Hearer { consumer: each.consumer, subjects: each.subjects })
         .collect();
     let relayed = outbox::relay(store, &hearers).await?;
-    metrics::gauge!("berth_outbox_lag_seconds").set(relayed.lag_seconds);
+    told(&relayed);
     if relayed.unreadable > 0 {
         let unreadable = u64::try_from(relayed.unreadable).unwrap_or(u64::MAX);
         metrics::counter!("berth_bus_dead_total", "consumer" => store::deliveries::RELAY)
             .increment(unreadable);
     }
     Ok(relayed)
+}
+
+/// How long each fact has waited, in its trace.
+fn told(relayed: &Relayed) {
+    if !trace::is_on() {
+        return;
+    }
+    for moved in &relayed.moved {
+        let Some(traceparent) = &moved.traceparent else { continue };
+        let (subject, fact) = (moved.subject.code(), &moved.fact);
+        trace::past(Past {
+            name: format!("relay: {subject}"),
+            traceparent,
+            since: fact.occurred_at.into(),
+            attributes: vec![
+                ("subject", subject.to_owned()),
+                ("event_id", moved.event_id.to_string()),
+                ("machine", fact.machine.clone()),
+                ("entity_id", fact.id.to_string()),
+            ],
+        });
+    }
 }
 
 /// Moves what there is, as soon as it is there, until stopped.

@@ -167,6 +167,11 @@ impl Store {
         self.pool.close().await;
     }
 
+    /// How many connections this process has, and how many of them nobody uses.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.pool.size() as usize, self.pool.num_idle())
+    }
+
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }

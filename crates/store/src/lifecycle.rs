@@ -35,6 +35,9 @@ pub async fn born<M: Stored>(
     let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(birth.event_id.uuid());
     query = query.bind(birth.actor.source.code()).bind(&birth.actor.name).bind(&birth.cause);
     query = query.bind(birth.operation.map(|operation| operation.uuid()));
+    if !M::BORN.is_empty() {
+        query = query.bind(trace::current());
+    }
     for _ in M::BORN {
         query = query.bind(tx.new_id());
     }
@@ -198,6 +201,9 @@ async fn move_row<M: Stored>(
     query = query.bind(report.operation().or(row.operation)).bind(report.reason());
     for value in change.values(payload) {
         query = statement::bind(query, value);
+    }
+    if !machine.events[event].publishes.is_empty() {
+        query = query.bind(trace::current());
     }
     for _ in &machine.events[event].publishes {
         query = query.bind(tx.new_id());

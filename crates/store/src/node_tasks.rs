@@ -57,8 +57,8 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
              ORDER BY claims.id
                FOR SHARE
          )
-         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id, sku, image)
-         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2), sku, image
+         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id, sku, image, traceparent)
+         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2), sku, image, $9
            FROM holder
           WHERE (SELECT count(*) FROM held) > 0
              ON CONFLICT (id) DO NOTHING",
@@ -71,6 +71,7 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
     .bind(&task.params)
     .bind(&task.run)
     .bind(task.deadline.map(|at| at.to_sqlx()))
+    .bind(trace::current())
     .execute(tx.connection())
     .await?
     .rows_affected();
@@ -114,9 +115,15 @@ pub struct Task {
     pub boot_id: Option<Uuid>,
     /// After this nobody need do it any more.
     pub deadline: Option<Timestamp>,
+    /// Where what queued it stood in its trace.
+    pub traceparent: Option<String>,
+    /// How long ago it was queued first.
+    pub age_seconds: f64,
+    /// How long ago it was handed out last, if it was.
+    pub dispatched_seconds: Option<f64>,
 }
 
-const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id, deadline_at";
+const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id, deadline_at, traceparent, extract(epoch FROM clock_timestamp() - created_at)::float8, extract(epoch FROM clock_timestamp() - dispatched_at)::float8";
 
 fn task(row: &PgRow) -> Result<Task, Error> {
     let id: Uuid = row.try_get(0)?;
@@ -142,6 +149,9 @@ fn task(row: &PgRow) -> Result<Task, Error> {
         result: row.try_get(12)?,
         boot_id: row.try_get(13)?,
         deadline: row.try_get::<Option<jiff_sqlx::Timestamp>, _>(14)?.map(|at| at.to_jiff()),
+        traceparent: row.try_get(15)?,
+        age_seconds: row.try_get(16)?,
+        dispatched_seconds: row.try_get(17)?,
     })
 }
 

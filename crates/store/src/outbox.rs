@@ -36,6 +36,8 @@ pub struct Moved {
     pub subject: Subject,
     /// What it says.
     pub fact: Fact,
+    /// Where what was done stood in its trace.
+    pub traceparent: Option<String>,
 }
 
 /// What one transaction of the relay moved.
@@ -85,7 +87,7 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
 /// those were committed before it could be written.
 async fn claim(tx: &mut Tx) -> Result<Vec<PgRow>, Error> {
     let rows = sqlx::query(
-        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8
+        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent
            FROM outbox_events
           WHERE published_at IS NULL
           ORDER BY position
@@ -122,7 +124,8 @@ impl<'a> Route<'a> {
                     self.events.push(id);
                 }
                 if self.events.len() > before {
-                    self.moved.push(Moved { event_id: id, subject, fact });
+                    let traceparent = row.try_get(4)?;
+                    self.moved.push(Moved { event_id: id, subject, fact, traceparent });
                 }
             }
             Err(reason) => {
@@ -146,7 +149,8 @@ impl<'a> Route<'a> {
             "WITH delivered AS (
                  INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at)
                  SELECT addressed.consumer, event.id, event.entity_id, event.seq,
-                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload),
+                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload,
+                                           'traceparent', event.traceparent),
                         -- Due since ever: no clock is asked, so none can be behind and hold it up.
                         'epoch'::timestamptz
                    FROM unnest($1::text[], $2::uuid[]) AS addressed (consumer, event_id)
@@ -155,7 +159,8 @@ impl<'a> Route<'a> {
              ), died AS (
                  INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at, reason, dead_at)
                  SELECT $6, event.id, event.entity_id, event.seq,
-                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload),
+                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload,
+                                           'traceparent', event.traceparent),
                         'epoch'::timestamptz, unreadable.reason, clock_timestamp()
                    FROM unnest($3::uuid[], $4::text[]) AS unreadable (event_id, reason)
                    JOIN outbox_events AS event ON event.id = unreadable.event_id

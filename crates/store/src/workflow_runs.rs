@@ -53,8 +53,8 @@ pub async fn start_in(tx: &mut Tx, run: &NewRun<'_>) -> Result<bool, Error> {
 async fn insert(at: impl PgExecutor<'_>, run: &NewRun<'_>) -> Result<bool, Error> {
     // Due since ever: no clock is asked, so none can be behind and hold it up.
     let done = sqlx::query(
-        "INSERT INTO workflow_runs (id, workflow, entity_id, state, pending, wake_at)
-         VALUES ($1, $2, $3, $4, jsonb_build_array($5::jsonb), 'epoch'::timestamptz)
+        "INSERT INTO workflow_runs (id, workflow, entity_id, state, pending, wake_at, due_since, traceparent)
+         VALUES ($1, $2, $3, $4, jsonb_build_array($5::jsonb), 'epoch'::timestamptz, clock_timestamp(), $6)
          ON CONFLICT (id) DO NOTHING",
     )
     .bind(run.id)
@@ -62,6 +62,7 @@ async fn insert(at: impl PgExecutor<'_>, run: &NewRun<'_>) -> Result<bool, Error
     .bind(run.entity_id)
     .bind(run.state)
     .bind(started())
+    .bind(trace::current())
     .execute(at)
     .await?;
     Ok(done.rows_affected() == 1)
@@ -92,6 +93,7 @@ async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<b
         "UPDATE workflow_runs
             SET pending = CASE WHEN pending -> -1 = $2 THEN pending ELSE pending || jsonb_build_array($2::jsonb) END,
                 wake_at = 'epoch'::timestamptz,
+                due_since = clock_timestamp(),
                 announced_until = NULL
           WHERE id = $1
             AND done_at IS NULL",
@@ -157,6 +159,8 @@ pub struct Claimed {
     pub attempts: i32,
     /// What its taker must show to save it.
     pub lease: i64,
+    /// Where what started it stood in its trace.
+    pub traceparent: Option<String>,
 }
 
 /// Takes up to `limit` runs that are due and that nobody has.
@@ -181,7 +185,7 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
                    FOR UPDATE SKIP LOCKED
                 ) AS due
           WHERE run.id = due.id
-      RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease",
+      RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease, run.traceparent",
     )
     .bind(claim.workflows)
     .bind(claim.now.to_sqlx())
@@ -201,6 +205,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, Error> {
         word: row.try_get(4)?,
         attempts: row.try_get(5)?,
         lease: row.try_get(6)?,
+        traceparent: row.try_get(7)?,
     })
 }
 

@@ -76,4 +76,7 @@ pub struct Message {
     pub subject: SubjectWord,
     /// What happened.
     pub fact: Fact,
+    /// Where what was done stood in its trace, as W3C writes it; what is done about it goes on there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }

@@ -278,6 +278,10 @@ pub struct SignedTask {
     pub envelope: String,
     /// The signature over it, for [`Purpose::Task`](crate::seal::Purpose::Task).
     pub signature: String,
+    /// Where the dispatch stands in its trace, as W3C writes it. It decides nothing; an agent that does not know it works
+    /// as well without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// One phase as it begins or ends.

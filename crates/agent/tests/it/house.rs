@@ -220,7 +220,7 @@ impl House {
         envelope: String,
     ) -> SignedTask {
         let signature = self.key.sign(Purpose::Task, envelope.as_bytes());
-        SignedTask { task_id, dispatch, envelope, signature }
+        SignedTask { task_id, dispatch, envelope, signature, traceparent: None }
     }
 
     pub(crate) fn push(&self, order: &Order) {

@@ -130,6 +130,10 @@ impl Client {
         if let Some(key) = call.key {
             request = request.header("Idempotency-Key", key.to_string());
         }
+        // Whoever runs the command in a trace of their own sees it go on there.
+        if let Ok(traceparent) = std::env::var("TRACEPARENT") {
+            request = request.header(trace::HEADER, traceparent);
+        }
         if let Some(body) = &call.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Mutex;
 
 use anyhow::Context as _;
-use tracing_subscriber::EnvFilter;
+use trace::{Format, Process};
 
 use super::place::Place;
 use crate::exit::Done;
@@ -14,9 +14,7 @@ use crate::settings::LogFormat;
 /// When the log of the last time is put aside.
 const KEPT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-fn filter() -> EnvFilter {
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"))
-}
+const PROCESS: Process = Process { service: "berth", log: "info,sqlx=warn" };
 
 /// Into the file of the place, after what is there.
 pub(crate) fn to_file(place: &Place) -> Done {
@@ -26,7 +24,7 @@ pub(crate) fn to_file(place: &Place) -> Done {
     }
     let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let file = open.with_context(|| format!("{} can't be written to", path.display()))?;
-    tracing_subscriber::fmt().json().with_env_filter(filter()).with_writer(Mutex::new(file)).init();
+    trace::start(PROCESS, Format::Json, Mutex::new(file));
     Ok(())
 }
 
@@ -37,9 +35,9 @@ pub(crate) fn to_stderr() {
 
 /// To stderr, for programs or for people.
 pub(crate) fn to_stderr_as(format: LogFormat) {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Json => lines.json().init(),
-        LogFormat::Text => lines.init(),
-    }
+    let format = match format {
+        LogFormat::Json => Format::Json,
+        LogFormat::Text => Format::Text,
+    };
+    trace::start(PROCESS, format, std::io::stderr);
 }

@@ -12,4 +12,5 @@ mod recovery;
 mod restarts;
 mod roles;
 mod stub;
+mod traces;
 mod whole;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::Value;
 use testkit::Database;
 
-use crate::berth::{Home, Ran};
+use crate::berth::{Home, Ran, ran};
 
 /// An installation on a database and ports of its own. It is taken down whatever becomes of the test.
 pub(crate) struct Installation {
@@ -28,7 +28,12 @@ impl Installation {
     }
 
     pub(crate) fn up(&self) -> Ran {
-        self.home.run(&[
+        self.up_with(&[])
+    }
+
+    /// [`Installation::up`], with these variables in its environment.
+    pub(crate) fn up_with(&self, variables: &[(&str, &str)]) -> Ran {
+        let mut command = self.home.command(&[
             "up",
             "--detach",
             "--data",
@@ -43,7 +48,8 @@ impl Installation {
             "3",
             "--speed",
             "0",
-        ])
+        ]);
+        ran(command.envs(variables.iter().copied()).output().expect("the binary runs"))
     }
 
     pub(crate) fn ok(&self, words: &[&str]) -> Ran {
@@ -57,7 +63,7 @@ impl Installation {
     }
 
     /// The process that runs, by what the status says.
-    fn process(&self) -> String {
+    pub(crate) fn process(&self) -> String {
         let status = self.ok(&["status", "--data", &self.folder()]).out;
         let line = status.lines().find(|line| line.starts_with("process")).expect("it is named");
         line.split_whitespace().last().expect("it has a number").to_owned()

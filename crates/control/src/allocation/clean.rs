@@ -121,6 +121,7 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
     let state: State = run_state::read(run)?;
     let operation = OperationId(state.operation);
     let allocation = AllocationId(run.entity_id);
+    trace::note("allocation_id", allocation);
     let cleaning = Cleaning { run: run.id.clone(), allocation, operation };
     let mut tx = ctx.store.begin().await?;
     let next = match state.cleanup {

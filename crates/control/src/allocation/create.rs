@@ -46,6 +46,7 @@ pub async fn request(
     };
     let role = judged.role;
     let id = AllocationId(tx.new_id());
+    trace::note("allocation_id", id);
     judge::write(&mut tx, caller, id, (&ask, judged), (&place, None)).await?;
 
     let viewer = Viewer::of(caller, Some(role));

@@ -84,6 +84,7 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
     let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
+    trace::note("allocation_id", run.entity_id);
     let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
     let next = match (&story.state.at, happened) {
         (At::Start, _) => story.begin(&mut tx).await?,

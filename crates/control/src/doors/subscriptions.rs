@@ -60,6 +60,11 @@ pub fn table(ctx: &Ctx) -> Vec<Subscription> {
     TABLE.iter().map(subscription).collect()
 }
 
+/// The name of every consumer.
+pub fn consumers() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|entry| entry.consumer)
+}
+
 type Story = fn(Ctx, Message) -> BoxFuture<'static, Result<(), Error>>;
 
 fn handle(ctx: &Ctx, story: Story) -> Handle {

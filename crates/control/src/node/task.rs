@@ -11,6 +11,7 @@ use spine::workflow::Happened;
 use store::Tx;
 use store::lifecycle::{Actor, Birth, Report, apply};
 use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
+use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::node::{
     Acknowledged, Envelope, PROTOCOL, PhaseBatch, PhaseReport, SignedTask, TaskOutcome, TaskResult,
@@ -75,6 +76,7 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
     };
     let actor = Actor::new(Source::Worker, order.run);
     let birth = Birth::new(EventId(derived(order.run, &format!("{} queued", order.label))), actor);
+    trace::note("task_id", id);
     node_tasks::insert(tx, &task, birth).await?;
     Ok(id)
 }
@@ -90,6 +92,17 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
         tx.rollback().await?;
         return Ok(None);
     };
+    let span = traced("dispatch", &task);
+    hand_out(ctx, agent, tx, task).instrument(span).await
+}
+
+async fn hand_out(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    mut tx: Tx,
+    task: Task,
+) -> Result<Option<SignedTask>, Error> {
+    let now = ctx.clock.now();
     let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
         .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
         .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
@@ -99,6 +112,9 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
         return Ok(None);
     }
     let dispatch = task.dispatch + 1;
+    trace::note("dispatch", dispatch);
+    let waited = (dispatch == 1).then_some(task.age_seconds);
+    let kind = task.kind.clone();
     let envelope = envelope(ctx, &task, dispatch, now);
     let envelope =
         serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
@@ -107,7 +123,27 @@ pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask
     let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
     node_tasks::seal(&mut tx, task.id, &sealed).await?;
     tx.commit().await?;
-    Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature }))
+    waited.inspect(|seconds| took(kind, "queued", *seconds));
+    // An agent goes on where it was handed the task, or where the task was queued.
+    let traceparent = trace::current().or(task.traceparent);
+    Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature, traceparent }))
+}
+
+/// What is done about a task, in the trace of the request that it is for. What an agent says without a place in any is
+/// told there too: it may be an older agent, or one that was started since.
+fn traced(name: &'static str, task: &Task) -> tracing::Span {
+    let Task { id, allocation, node, kind, .. } = task;
+    if task.traceparent.is_none() {
+        return tracing::Span::none();
+    }
+    let span = tracing::trace_span!(
+        target: trace::TARGET, "task", otel.name = format!("{name}: {kind}"),
+        task_id = %id, allocation_id = %allocation, node_id = %node, run = task.run.as_deref(),
+    );
+    if trace::current().is_none() {
+        trace::follow(&span, task.traceparent.as_deref());
+    }
+    span
 }
 
 fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
@@ -184,13 +220,32 @@ pub async fn finish(
     if result.phases.len() > PHASES_MAX {
         return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
     }
-    let outcome = trimmed(&result.outcome);
     let mut tx = ctx.store.begin().await?;
     let known = node_tasks::find(&mut tx, id).await?;
-    let of_this_node = known.as_ref().is_some_and(|task| task.node == agent.node_id);
-    if !of_this_node {
+    let Some(task) = known.filter(|task| task.node == agent.node_id) else {
         return Err(Error::NotFound("task"));
+    };
+    let span = traced("result", &task);
+    let ended = end(ctx, agent, tx, (id, result)).instrument(span).await?;
+    if let Some(seconds) = task.dispatched_seconds.filter(|_| ended.applied) {
+        took(task.kind, "running", seconds);
     }
+    Ok(ended)
+}
+
+/// How long a task has been in a stage of its life.
+fn took(kind: String, stage: &'static str, seconds: f64) {
+    metrics::histogram!("berth_node_task_seconds", "kind" => kind, "stage" => stage)
+        .record(seconds.max(0.0));
+}
+
+async fn end(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    mut tx: Tx,
+    (id, result): (NodeTaskId, &TaskResult),
+) -> Result<Acknowledged, Error> {
+    let outcome = trimmed(&result.outcome);
     add_phases(ctx, &mut tx, agent, (id, result.dispatch), &result.phases).await?;
     let event =
         if matches!(outcome, TaskOutcome::Failed { .. }) { Event::Failure } else { Event::Success };
@@ -213,6 +268,7 @@ pub async fn finish(
         node_tasks::keep_result(&mut tx, id, &kept).await?;
     }
     tx.commit().await?;
+    trace::note("outcome", if event == Event::Failure { "failed" } else { "succeeded" });
     Ok(acknowledged(&answer))
 }
 

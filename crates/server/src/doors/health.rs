@@ -46,6 +46,10 @@ pub(super) async fn readyz(State(front): State<Front>) -> Result<Json<Health>, R
     responses((status = 200, description = "All metrics", content_type = "text/plain", body = String))
 )]
 pub(super) async fn metrics(State(front): State<Front>) -> Response {
+    let (open, idle) = front.ctx.store.connections();
+    metrics::gauge!("berth_pool_connections", "state" => "in_use")
+        .set(open.saturating_sub(idle) as f64);
+    metrics::gauge!("berth_pool_connections", "state" => "idle").set(idle as f64);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], front.telemetry.render())
         .into_response()
 }

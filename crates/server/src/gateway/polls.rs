@@ -20,6 +20,12 @@ struct Waits {
     by_node: HashMap<NodeId, (u64, CancellationToken)>,
 }
 
+impl Waits {
+    fn count(&self) {
+        metrics::gauge!("berth_long_polls_open").set(self.by_node.len() as f64);
+    }
+}
+
 impl Polls {
     /// A wait of that node, the only one from now on.
     pub(super) fn begin(&self, node: NodeId) -> Poll<'_> {
@@ -30,6 +36,7 @@ impl Polls {
         if let Some((_, older)) = waits.by_node.insert(node, (number, displaced.clone())) {
             older.cancel();
         }
+        waits.count();
         Poll { polls: self, node, number, displaced }
     }
 
@@ -59,6 +66,7 @@ impl Drop for Poll<'_> {
         if waits.by_node.get(&self.node).is_some_and(|(number, _)| *number == self.number) {
             waits.by_node.remove(&self.node);
         }
+        waits.count();
     }
 }
 

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::problem::ProblemCode;
 
@@ -22,7 +23,7 @@ use crate::Limits;
 use crate::telemetry::{Seen, Stopwatch};
 
 /// What watches the process is let in when it is busiest: that is when it must be seen.
-const WATCHED: [&str; 2] = ["/healthz", "/metrics"];
+pub(crate) const WATCHED: [&str; 2] = ["/healthz", "/metrics"];
 
 /// Names a request, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -56,8 +57,9 @@ async fn surround(State(frame): State<Frame>, mut request: Request, next: Next) 
     let path = request.extensions().get::<MatchedPath>().cloned();
     let seen = Seen { method: request.method().clone(), path, request_id: id };
     let watch = Stopwatch::start();
+    let span = seen.span(&request);
     let answer = match frame.admit(&request) {
-        Ok(_place) => frame.run(request, next).await,
+        Ok(_place) => frame.run(request, next).instrument(span.clone()).await,
         Err(refusal) => refusal.into_response(),
     };
     let mut answer = finish(answer, id);
@@ -68,7 +70,7 @@ async fn surround(State(frame): State<Frame>, mut request: Request, next: Next) 
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    seen.answered(answer.status(), watch.elapsed());
+    seen.answered(answer.status(), watch.elapsed(), &span);
     answer
 }
 

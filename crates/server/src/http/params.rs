@@ -37,6 +37,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let read = Path::<Uuid>::from_request_parts(parts, state).await;
         read.map(|Path(id)| Id(id))
+            .inspect(|Id(id)| trace::note("entity_id", id))
             .map_err(|_| Refusal::new(ProblemCode::BadRequest, "The id in the path is not an id."))
     }
 }

@@ -4,6 +4,7 @@
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use lifecycle::Code as _;
 use uuid::Uuid;
 use wire::problem::{Fault, Problem, ProblemCode};
 
@@ -155,6 +156,7 @@ pub fn finish(mut response: Response, request_id: Uuid) -> Response {
     if let Some(cause) = cause {
         tracing::error!(%request_id, cause, "a request failed on our side");
     }
+    metrics::counter!("berth_http_refusals_total", "code" => problem.code.0.code()).increment(1);
     problem.request_id = Some(request_id);
     let mut headers = std::mem::take(response.headers_mut());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));

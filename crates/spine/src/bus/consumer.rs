@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use lifecycle::Code as _;
 use store::deliveries::{self, Claim, Claimed, Failed, Heard};
 use store::{Ring, Store};
 use tokio_util::sync::CancellationToken;
@@ -113,7 +114,9 @@ impl Consumer {
         let subscription = self.subscription.clone();
         let (consumer, event_id) = (subscription.consumer, claimed.event_id);
         let span = tracing::info_span!("message", consumer, %event_id);
-        attempt(subscription, claimed).map(|tried| Tried { word, ..tried }).instrument(span).boxed()
+        let traced = traced(consumer, &claimed);
+        let attempt = attempt(subscription, claimed).instrument(traced).instrument(span);
+        attempt.map(|tried| Tried { word, ..tried }).boxed()
     }
 
     /// Begins what is due, or what a broker has told of.
@@ -236,6 +239,21 @@ fn count(consumer: &'static str, handled: &[Uuid], failed: &[Failed]) {
         let (event_id, reason) = (letter.event_id, &letter.reason);
         tracing::error!(consumer, %event_id, reason, "a message is given up: it is a dead letter");
     }
+}
+
+/// The attempt's place in the trace of what the message tells. What can't be read is in none.
+fn traced(consumer: &'static str, claimed: &Claimed) -> tracing::Span {
+    let Claimed { event_id, attempts, message } = claimed;
+    let Some(message) = message.as_ref().ok().filter(|each| each.traceparent.is_some()) else {
+        return tracing::Span::none();
+    };
+    let subject = message.subject.0.code();
+    let span = tracing::trace_span!(
+        target: trace::TARGET, "deliver", otel.name = format!("{consumer}: {subject}"), otel.kind = "consumer",
+        consumer, subject, %event_id, attempts, machine = message.fact.machine, entity_id = %message.fact.id,
+    );
+    trace::follow(&span, message.traceparent.as_deref());
+    span
 }
 
 async fn attempt(subscription: Subscription, claimed: Claimed) -> Tried {

@@ -235,6 +235,22 @@ fn span_of(claimed: &Claimed) -> tracing::Span {
     tracing::info_span!("workflow", workflow = claimed.workflow, run = claimed.id)
 }
 
+/// The step's place in the trace of what started the run, whatever it hears and from whom.
+fn traced(claimed: &Claimed) -> tracing::Span {
+    if claimed.traceparent.is_none() {
+        return tracing::Span::none();
+    }
+    let Claimed { workflow, id, entity_id, attempts, .. } = claimed;
+    let word = claimed.word.as_ref().and_then(|word| word["happened"].as_str());
+    let heard = word.unwrap_or("time_out");
+    let span = tracing::trace_span!(
+        target: trace::TARGET, "step", otel.name = format!("{workflow}: {heard}"),
+        workflow, run = id, heard, attempts, %entity_id, result = tracing::field::Empty,
+    );
+    trace::follow(&span, claimed.traceparent.as_deref());
+    span
+}
+
 impl Engine {
     /// The workflows it knows. A run of one that only a newer binary knows is left to that one.
     fn names(&self) -> Vec<&'static str> {
@@ -259,13 +275,16 @@ impl Engine {
         // Only runs of workflows that are known were claimed.
         let definition = self.definition(&claimed.workflow)?;
         loop {
-            let (result, stepped) = match self.step(definition, &claimed).await {
+            let span = traced(&claimed);
+            let stepped = self.step(definition, &claimed).instrument(span.clone()).await;
+            let (result, stepped) = match stepped {
                 Ok(answer) => answer,
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "a step could not be saved");
                     ("unsaved", Stepped::Down(None))
                 }
             };
+            span.record("result", result);
             let workflow = definition.name;
             metrics::counter!("berth_workflow_steps_total", "workflow" => workflow, "result" => result)
                 .increment(1);

@@ -23,8 +23,8 @@ pub(crate) struct Change<'a> {
 
 /// Instead of an allocation.
 const NOBODY: &str = "NULL::uuid";
-/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need; then
-/// one identity for each message.
+/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need; then,
+/// if anything is published, the place in the trace and one identity for each message.
 const FIXED: usize = 8;
 
 impl Change<'_> {
@@ -65,9 +65,10 @@ impl Change<'_> {
             event = event.code,
             watched = self.watched.unwrap_or(NOBODY),
         );
+        let trace = if event.publishes.is_empty() { 0 } else { take() };
         for topic in &event.publishes {
             let message = Message { machine, event: event.code, from: Some(from), to, topic };
-            message.append(&mut statement, "moved", [take(), 3, 7]);
+            message.append(&mut statement, "moved", [take(), 3, 7, trace]);
         }
         statement
             + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known), (SELECT watched FROM moved)"
@@ -109,7 +110,7 @@ pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> Stri
             to: initial,
             topic,
         };
-        message.append(&mut statement, "logged", [position + 7, 2, 6]);
+        message.append(&mut statement, "logged", [position + 8, 2, 6, 7]);
     }
     statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
 }
@@ -137,16 +138,21 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// `part` is the part of the statement that has the row; `id`, `event_id` and `operation` are parameters.
-    fn append(&self, statement: &mut String, part: &str, [id, event_id, operation]: [usize; 3]) {
+    /// `part` is the part of the statement that has the row; `id`, `event_id`, `operation` and `trace` are parameters.
+    fn append(
+        &self,
+        statement: &mut String,
+        part: &str,
+        [id, event_id, operation, trace]: [usize; 4],
+    ) {
         let Message { machine, event, from, to, topic } = self;
         let from = from.map_or_else(|| "NULL".to_owned(), |from| format!("'{from}'"));
         let _ = write!(
             statement,
-            ", message_{id} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at) \
+            ", message_{id} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent) \
              SELECT ${id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
              'id', id, 'seq', seq, 'event', '{event}', 'event_id', ${event_id}::uuid, 'from', {from}::text, \
-             'to', '{to}', 'operation_id', ${operation}::uuid, 'occurred_at', at), at FROM {part}, moment)"
+             'to', '{to}', 'operation_id', ${operation}::uuid, 'occurred_at', at), at, ${trace}::text FROM {part}, moment)"
         );
     }
 }

@@ -6,6 +6,7 @@ pub mod claims;
 pub mod events;
 pub mod explain;
 pub mod fleet;
+pub mod gauges;
 pub mod learnt;
 pub mod stuck;
 pub mod timeline;

@@ -98,7 +98,7 @@ pub async fn take(
             AND run.done_at IS NULL
             AND run.wake_at <= $2
             AND (run.lease_until IS NULL OR run.lease_until <= $2)
-      RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease",
+      RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease, run.traceparent",
     )
     .bind(id)
     .bind(now.to_sqlx())

@@ -7,16 +7,16 @@ use super::{File, Finding};
 
 /// The line as ARCHITECTURE.md must draw it, in a fenced block of its own.
 pub const PICTURE: &str = "\
-lifecycle → domain → wire → store → spine → control → server → berth
-                      │                └────→ engines ──────────┤
-                      └─────────────────────→ agent ────────────┘
+lifecycle → domain → wire → trace → store → spine → control → server → berth
+                              │                └────→ engines ──────────┤
+                              └─────────────────────→ agent ────────────┘
 ";
 
 /// The line: a crate may use what stands before it.
-pub const LINE: [&str; 8] =
-    ["lifecycle", "domain", "wire", "store", "spine", "control", "server", "berth"];
+pub const LINE: [&str; 9] =
+    ["lifecycle", "domain", "wire", "trace", "store", "spine", "control", "server", "berth"];
 /// The sidings: each leaves the line after a crate, the last that it may use, and joins it again at its end.
-pub const SIDINGS: [(&str, &str); 2] = [("agent", "wire"), ("engines", "spine")];
+pub const SIDINGS: [(&str, &str); 2] = [("agent", "trace"), ("engines", "spine")];
 /// The crates that only developers run.
 pub const DEV_CRATES: [&str; 7] =
     ["testkit", "conformance", "examples", "proofs", "simulation", "bench", "xtask"];

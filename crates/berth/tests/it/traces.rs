@@ -1,0 +1,291 @@
+//! One trace through the whole product: a collector that reads OTLP, the real binary, one allocation and what is told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Told;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use prost::Message as _;
+use serde_json::Value;
+use testkit::Database;
+
+use crate::berth::{Ran, ran};
+use crate::whole::{Installation, create, json};
+
+/// A span, as far as a test looks at it.
+#[derive(Clone, Debug)]
+struct Span {
+    trace: String,
+    id: String,
+    parent: String,
+    name: String,
+    attributes: BTreeMap<String, String>,
+    process: String,
+}
+
+/// A collector.
+struct Collector {
+    endpoint: String,
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Collector {
+    fn start() -> Collector {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("it has one"));
+        let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let heard = Arc::clone(&spans);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let Some(request) = read(&stream) else { continue };
+                heard.lock().expect("nobody panicked").extend(spans_of(request));
+                let mut stream = stream;
+                let _ = stream.write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                );
+            }
+        });
+        Collector { endpoint, spans }
+    }
+
+    fn all(&self) -> Vec<Span> {
+        self.spans.lock().expect("nobody panicked").clone()
+    }
+
+    fn of_trace(&self, trace: &str) -> Vec<Span> {
+        self.all().into_iter().filter(|span| span.trace == trace).collect()
+    }
+}
+
+fn read(stream: &TcpStream) -> Option<ExportTraceServiceRequest> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    assert!(line.starts_with("POST /v1/traces "), "{line}");
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(ExportTraceServiceRequest::decode(body.as_slice()).expect("it is what OTLP says it is"))
+}
+
+fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for resource in request.resource_spans {
+        let of_process = resource.resource.unwrap_or_default().attributes;
+        let process = text(&of_process).remove("process.pid").unwrap_or_default();
+        for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            assert!(span.end_time_unix_nano >= span.start_time_unix_nano, "{}", span.name);
+            spans.push(Span {
+                trace: hex(&span.trace_id),
+                id: hex(&span.span_id),
+                parent: hex(&span.parent_span_id),
+                attributes: text(&span.attributes),
+                process: process.clone(),
+                name: span.name,
+            });
+        }
+    }
+    spans
+}
+
+fn text(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let one = |pair: &KeyValue| {
+        let value = match pair.value.clone() {
+            Some(AnyValue { value: Some(Told::StringValue(text)) }) => text,
+            Some(AnyValue { value: Some(Told::IntValue(number)) }) => number.to_string(),
+            other => format!("{other:?}"),
+        };
+        (pair.key.clone(), value)
+    };
+    attributes.iter().map(one).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A caller's own trace, and the span in it that calls.
+struct Calling {
+    trace: &'static str,
+    span: &'static str,
+}
+
+const CREATING: Calling =
+    Calling { trace: "0af7651916cd43dd8448eb211c80319c", span: "b7ad6b7169203331" };
+const RELEASING: Calling =
+    Calling { trace: "4bf92f3577b34da6a3ce929d0e0e4736", span: "00f067aa0ba902b7" };
+
+impl Calling {
+    fn parent(&self) -> String {
+        format!("00-{}-{}-01", self.trace, self.span)
+    }
+
+    fn ok(&self, whole: &Installation, words: &[&str]) -> Ran {
+        let mut command = whole.home.command(words);
+        let ran = ran(command.env("TRACEPARENT", self.parent()).output().expect("it runs"));
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
+        ran
+    }
+}
+
+/// Every span of a trace hangs on another of it, or on the caller.
+fn hangs_together(spans: &[Span], calling: &Calling) {
+    let known: BTreeSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
+    for span in spans {
+        let parent = span.parent.as_str();
+        assert!(parent == calling.span || known.contains(parent), "{span:?} is an orphan");
+    }
+}
+
+fn has(spans: &[Span], names: &[&str]) {
+    let there: BTreeSet<&str> = spans.iter().map(|span| span.name.as_str()).collect();
+    for name in names {
+        assert!(there.contains(name), "{name} is not in {there:#?}");
+    }
+}
+
+fn note<'s>(spans: &'s [Span], name: &str, key: &str) -> &'s str {
+    let span = spans.iter().find(|span| span.name == name).expect("it is there");
+    span.attributes.get(key).map_or("", String::as_str)
+}
+
+#[tokio::test]
+async fn one_trace_leads_from_the_request_to_the_node_and_back() {
+    let database = Database::new().await;
+    let collector = Collector::start();
+    let whole = Installation::new(database.url());
+    let up = whole.up_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint)]);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let made = json(&CREATING.ok(&whole, &create("first")));
+    let id = made["id"].as_str().expect("it has one");
+    RELEASING.ok(&whole, &["alloc", "release", "first", "--yes", "--wait"]);
+    assert_eq!(whole.down().code, 0, "whoever ends tells what is left to tell");
+
+    let created = collector.of_trace(CREATING.trace);
+    has(
+        &created,
+        &[
+            "POST /api/v1/allocations",
+            "relay: provisioning.requested",
+            "provisioner: provisioning.requested",
+            "provision: started",
+            "dispatch: slice.vm_provision",
+            "agent: slice.vm_provision",
+            "phase: image_prepared",
+            "phase: seed_generated",
+            "phase: domain_defined",
+            "phase: vm_started",
+            "phase: ssh_reachable",
+            "phase: driver_probe",
+            "POST /agent/v1/tasks/{id}/result",
+            "result: slice.vm_provision",
+            "relay: node.task.finished",
+            "provision: task_finished",
+        ],
+    );
+    hangs_together(&created, &CREATING);
+    for name in ["POST /api/v1/allocations", "provision: started", "agent: slice.vm_provision"] {
+        assert_eq!(note(&created, name, "allocation_id"), id, "{name}");
+    }
+    assert!(note(&created, "provision: started", "run").starts_with("provisioning-"));
+    let task = note(&created, "agent: slice.vm_provision", "task_id");
+    for name in ["dispatch: slice.vm_provision", "phase: vm_started", "provision: started"] {
+        assert_eq!(note(&created, name, "task_id"), task, "{name}");
+    }
+
+    let released = collector.of_trace(RELEASING.trace);
+    has(
+        &released,
+        &[
+            "relay: provisioning.releasing.requested",
+            "release: started",
+            "dispatch: slice.vm_release",
+            "agent: slice.vm_release",
+            "phase: wiped",
+            "result: slice.vm_release",
+            "release: task_finished",
+        ],
+    );
+    hangs_together(&released, &RELEASING);
+    tells_no_secret(&collector.all(), &whole);
+    logs_the_same_ids(&whole, &created);
+    database.remove().await;
+}
+
+/// Asks again and again until it is so.
+fn until(whole: &Installation, words: &[&str], is_so: impl Fn(&Value) -> bool) {
+    let said = (0..400).map(|_| json(&whole.ok(words))).find(|said| is_so(said));
+    assert!(said.is_some(), "it never was so: {words:?}");
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_in_the_process_that_comes_after_a_death() {
+    let database = Database::new().await;
+    let collector = Collector::start();
+    let whole = Installation::new(database.url());
+    let folder = whole.folder();
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.as_str())];
+    assert_eq!(whole.up_with(&variables).code, 0);
+    whole.ok(&["sim", "fault", "--fault", "hang", "--phase", "vm_started", "--data", &folder]);
+    let create = create("first");
+    let not_waiting: Vec<&str> = create.into_iter().filter(|word| *word != "--wait").collect();
+    CREATING.ok(&whole, &not_waiting);
+    until(&whole, &["alloc", "timeline", "first", "--json"], |timeline| {
+        timeline.to_string().contains("vm_started")
+    });
+    let first = whole.process();
+    let killed = std::process::Command::new("kill").args(["-9", &first]).status();
+    assert!(killed.expect("kill runs").success());
+    assert_eq!(whole.down().code, 0, "this waits until it is gone");
+    whole.ok(&["sim", "clear", "--data", &folder]);
+    assert_eq!(whole.up_with(&variables).code, 0);
+    until(&whole, &["alloc", "show", "first", "--json"], |shown| shown["status"] == "active");
+    assert_eq!(whole.down().code, 0);
+
+    let spans = collector.of_trace(CREATING.trace);
+    let after: Vec<Span> = spans.into_iter().filter(|span| span.process != first).collect();
+    has(&after, &["result: slice.vm_provision", "workflows: node.task.finished"]);
+    has(&after, &["provision: task_finished"]);
+    database.remove().await;
+}
+
+/// Spans have ids and words of ours, and nothing that anybody brought.
+fn tells_no_secret(spans: &[Span], whole: &Installation) {
+    let config = std::fs::read_to_string(whole.home.config()).expect("there is one");
+    let secrets: Vec<&str> = config.split('"').filter(|word| word.starts_with("berth_")).collect();
+    assert!(!secrets.is_empty(), "there are tokens to look for");
+    for span in spans {
+        for (key, value) in &span.attributes {
+            assert!(!secrets.iter().any(|secret| value.contains(secret)), "{}: {key}", span.name);
+            assert!(!value.contains("ssh-ed") && !value.contains("BEGIN"), "{}: {key}", span.name);
+            assert!(value.len() <= 128, "{}: {key} is {value}", span.name);
+        }
+    }
+}
+
+/// A line that was written in a span names it.
+fn logs_the_same_ids(whole: &Installation, spans: &[Span]) {
+    let path = std::path::Path::new(&whole.folder()).join("berth.log");
+    let log = std::fs::read_to_string(path).expect("there is one");
+    // What is meant for people when it ends is there, too.
+    let lines = log.lines().filter(|line| line.starts_with('{'));
+    let lines: Vec<Value> =
+        lines.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    let of_trace: Vec<&Value> =
+        lines.iter().filter(|line| line["trace_id"] == spans[0].trace.as_str()).collect();
+    assert!(of_trace.len() > 3, "{of_trace:#?}");
+    for line in of_trace {
+        assert!(spans.iter().any(|span| line["span_id"] == span.id.as_str()), "{line}");
+    }
+}

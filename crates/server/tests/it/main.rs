@@ -18,6 +18,7 @@ mod findings;
 mod gateway;
 mod idempotency;
 mod many_streams;
+mod metrics;
 mod openapi;
 mod slow_clients;
 mod strangers;

@@ -69,6 +69,7 @@ pub const MEASURES: &[Measure] = &[
     counter("berth_http_refusals_total", &["code"], "Requests that were refused, by the code of the problem"),
     gauge("berth_streams_open", &[], "Streams of events that are open in this process"),
     gauge("berth_long_polls_open", &[], "Agents that wait for work at this process"),
+    gauge("berth_draining", &[], "Whether this process is ending and says so; not there before"),
     gauge("berth_pool_connections", &["state"], "Connections to Postgres of this process, in use or idle"),
     counter("berth_gateway_handshakes_total", &["kind"], "TLS handshakes of agents"),
     gauge("berth_agents_online", &[], "Nodes that are ready and whose agent was heard of lately"),

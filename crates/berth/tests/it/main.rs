@@ -4,6 +4,7 @@
 
 mod berth;
 mod config;
+mod deploy;
 mod drain;
 mod exit_codes;
 mod output;

@@ -19,7 +19,7 @@ use crate::product::{Product, new_id, pause};
 use crate::stories::Line;
 
 /// How many people ask at a time: bounded, because two cores also carry what is measured.
-const CLIENTS: u64 = 6;
+const CLIENTS: u64 = 12;
 const ROLES: [&str; 4] = ["api", "gateway", "relay", "worker"];
 /// NATS or Temporal is killed every so many rounds.
 const ENGINE_EVERY: u64 = 10;
@@ -100,7 +100,7 @@ async fn kill(
     kills: &mut BTreeMap<String, u64>,
 ) -> anyhow::Result<()> {
     for round in 1_u64.. {
-        pause(Duration::from_millis(2_000 + dice.roll(4_000))).await;
+        pause(Duration::from_millis(3_000 + dice.roll(4_000))).await;
         let living = product.read().await.processes()?;
         let mut victims: Vec<String> =
             ROLES.iter().map(|role| format!("{role}-{}", 1 + dice.roll(2))).collect();
@@ -164,7 +164,7 @@ async fn client(
 
 /// Waits a while for it to be usable.
 async fn active(product: &RwLock<Product>, id: &str) -> bool {
-    for _ in 0..50 {
+    for _ in 0..300 {
         let product = product.read().await;
         let shown = product.get(&product.token, &format!("/allocations/{id}")).await;
         drop(product);

@@ -198,7 +198,11 @@ async fn start(
     steps.done(&format!("{OF_EACH} of each role"));
     ctx.keys.gateway_url.get_or_init(|| gateway.clone());
     let report = furnish(up, &ctx, place, (&api, &gateway), (parts, steps)).await?;
-    let report = Report { more: more(living, place, &places), ..report };
+    let mut more = more(living, place, &places);
+    if up.database.is_none() {
+        more.insert(0, format!("  Postgres  {}", place.postgres().display()));
+    }
+    let report = Report { more, ..report };
     Ok((Running { process: std::process::id(), api, gateway, since: now() }, report))
 }
 
@@ -310,7 +314,7 @@ async fn processes(
 /// What there is to see and to kill.
 fn more(living: &Living, place: &Place, places: &Places) -> Vec<String> {
     let all = living.all();
-    let mut lines = vec![format!("  Postgres  {}", place.postgres().display())];
+    let mut lines = Vec::new();
     let one = |name: &str, what: String| {
         let process = all.get(name).map_or_else(|| "?".to_owned(), ToString::to_string);
         format!("  {what} (process {process})")

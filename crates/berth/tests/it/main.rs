@@ -12,6 +12,7 @@ mod process;
 mod recovery;
 mod restarts;
 mod roles;
+mod scaled;
 mod stub;
 mod traces;
 mod whole;

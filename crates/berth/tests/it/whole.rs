@@ -10,6 +10,7 @@ use crate::berth::{Home, Ran, ran};
 /// An installation on a database and ports of its own. It is taken down whatever becomes of the test.
 pub(crate) struct Installation {
     pub(crate) home: Home,
+    folder: String,
     url: String,
     api: String,
     gateway: String,
@@ -20,11 +21,13 @@ impl Installation {
         // Both are held at once, so that they differ.
         let free = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let [api, gateway] = free.map(|held| held.local_addr().expect("it has one").to_string());
-        Installation { home: Home::new(), url, api, gateway }
+        let home = Home::new();
+        let folder = home.path().join("place").display().to_string();
+        Installation { home, folder, url, api, gateway }
     }
 
     pub(crate) fn folder(&self) -> String {
-        self.home.path().join("place").display().to_string()
+        self.folder.clone()
     }
 
     pub(crate) fn up(&self) -> Ran {
@@ -33,11 +36,17 @@ impl Installation {
 
     /// [`Installation::up`], with these variables in its environment.
     pub(crate) fn up_with(&self, variables: &[(&str, &str)]) -> Ran {
-        let mut command = self.home.command(&[
+        let mut command = self.home.command(&self.words());
+        ran(command.envs(variables.iter().copied()).output().expect("the binary runs"))
+    }
+
+    /// What starts it.
+    pub(crate) fn words(&self) -> [&str; 14] {
+        [
             "up",
             "--detach",
             "--data",
-            &self.folder(),
+            &self.folder,
             "--database",
             &self.url,
             "--api",
@@ -48,8 +57,7 @@ impl Installation {
             "3",
             "--speed",
             "0",
-        ]);
-        ran(command.envs(variables.iter().copied()).output().expect("the binary runs"))
+        ]
     }
 
     pub(crate) fn ok(&self, words: &[&str]) -> Ran {

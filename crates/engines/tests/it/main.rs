@@ -7,4 +7,6 @@
 
 mod bed;
 mod nats;
+mod outages;
+mod replay;
 mod temporal;

@@ -323,6 +323,7 @@ CREATE TABLE node_tasks (
     sku text,
     image text,
     phases_told bigint NOT NULL DEFAULT 0,
+    traceparent text,
     CONSTRAINT node_tasks_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
     CONSTRAINT node_tasks_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
     CONSTRAINT node_tasks_pkey PRIMARY KEY (id)
@@ -360,6 +361,7 @@ CREATE TABLE outbox_events (
     occurred_at timestamp with time zone NOT NULL,
     published_at timestamp with time zone,
     position bigint NOT NULL,
+    traceparent text,
     CONSTRAINT outbox_events_pkey PRIMARY KEY (id)
 );
 
@@ -537,6 +539,9 @@ CREATE TABLE workflow_runs (
     reason text,
     created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     done_at timestamp with time zone,
+    announced_until timestamp with time zone,
+    due_since timestamp with time zone,
+    traceparent text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (id)
 );
 

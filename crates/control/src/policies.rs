@@ -33,8 +33,10 @@ pub struct Policy {
     pub min: u32,
     /// The most it may be.
     pub max: u32,
-    read: fn(&Policies) -> u32,
-    write: fn(&mut Policies, u32),
+    /// Its value among others.
+    pub read: fn(&Policies) -> u32,
+    /// Makes it another.
+    pub write: fn(&mut Policies, u32),
 }
 
 impl Policy {

@@ -27,6 +27,7 @@ use wire::node::{
     TaskResult,
 };
 
+use crate::worker::Worker;
 use crate::{Database, new_id};
 
 mod answers;
@@ -152,6 +153,8 @@ pub struct House {
     /// The tenant's project.
     pub project: Uuid,
     nodes: Vec<ScriptedNode>,
+    /// What moves it, if it is not moved here.
+    worker: Option<Worker>,
 }
 
 impl House {
@@ -171,7 +174,8 @@ impl House {
         let operator = person(&ctx, "operator@example.test", true).await;
         let project =
             install::ensure_project(&ctx, tenant.user_id, "house").await.expect("a project");
-        House { database, ctx, spine, tenant, operator, project, nodes: Vec::new() }
+        let worker = Worker::start(&database.url(), policies);
+        House { database, ctx, spine, tenant, operator, project, nodes: Vec::new(), worker }
     }
 
     /// Adds a node in `eu-1` with these NUMA nodes, enrolled and ready.
@@ -388,46 +392,13 @@ impl House {
             .expect("it is done");
     }
 
-    /// The private keys of the installation, in hexadecimal.
-    pub async fn private_keys(&self) -> Vec<String> {
-        sqlx::query_scalar("SELECT encode(private, 'hex') FROM installation_keys ORDER BY name")
-            .fetch_all(&self.database.sql)
-            .await
-            .expect("keys")
-    }
-
-    /// The columns in which a text appears, whatever their type.
-    pub async fn columns_with(&self, text: String) -> Vec<String> {
-        let columns: Vec<(String, String)> = sqlx::query_as(
-            "SELECT table_name::text, column_name::text
-               FROM information_schema.columns
-              WHERE table_schema = 'public'
-              ORDER BY table_name, column_name",
-        )
-        .fetch_all(&self.database.sql)
-        .await
-        .expect("columns");
-        let mut found = Vec::new();
-        for (table, column) in columns {
-            // Names of our own schema, not input.
-            let query =
-                format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE {column}::text LIKE $1)");
-            let there: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
-                .bind(format!("%{text}%"))
-                .fetch_one(&self.database.sql)
-                .await
-                .expect("an answer");
-            if there {
-                found.push(format!("{table}.{column}"));
-            }
-        }
-        found
-    }
-
     /// Moves everything until nothing is due.
     pub async fn settle(&self) {
         for _ in 0..PASSES_MAX {
-            let mut moved = self.spine.step_all().await.expect("the spine moves") > 0;
+            let mut moved = match &self.worker {
+                Some(worker) => worker.settle(&self.ctx.clock).await > 0,
+                None => self.spine.step_all().await.expect("the spine moves") > 0,
+            };
             moved |= self.let_nodes_work().await;
             if !moved {
                 return;

@@ -17,6 +17,7 @@ mod statements;
 mod tamper;
 mod temporal;
 mod turnstile;
+mod worker;
 
 use std::env;
 
@@ -33,6 +34,7 @@ pub use snapshot::{Change, Snapshot};
 pub use statements::Statements;
 pub use temporal::TemporalServer;
 pub use turnstile::{Death, Process, Turnstile};
+pub use worker::{DATABASE_VARIABLE, POLICIES_VARIABLE, WORKER_VARIABLE};
 
 /// Names the server whose template every test's database is made from. `cargo xtask test` sets it.
 pub const SERVER_VARIABLE: &str = "BERTH_TEST_SERVER";

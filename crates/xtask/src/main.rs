@@ -7,13 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use xtask::server::Server;
-use xtask::{documents, mutants, simulate, suite, tidy};
+use xtask::{documents, mutants, simulate, stories, suite, tidy};
 
 const HELP: &str = "cargo xtask <chore>
   tidy             check what no compiler checks: crates, the single writer, sizes, names
   gen              write docs/generated anew from the machines and the schema
   mutants [NAMES]  take each guard away in a copy of the tree, and see the simulation go red; RUNS says how long it may live
   simulate         run the seeded simulation of the control plane; SEED, RUNS, EVENTS and WORKERS say how much
+  stories [WORDS]  run the stories of the allocation contract on every combination of engines; WORDS filter them, as nextest does
   test [ARGS]      run all tests on a Postgres of their own; ARGS go to the test runner
 ";
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Some("gen") => generate(),
         Some("mutants") => mutants::run(&root(), &arguments[1..]),
         Some("simulate") => simulate::run(&root()),
+        Some("stories") => stories::run(&root(), &arguments[1..]),
         Some("test") => suite::run(&root(), &arguments[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

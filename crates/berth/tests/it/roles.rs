@@ -46,7 +46,10 @@ async fn roles_in_processes_of_their_own_carry_an_allocation_through_its_life() 
 
     // Without a relay and a worker it is accepted, truthfully stands still, and is carried on as soon as they are there.
     let ready = async {
-        while operator.get(&apis[1], "/admin/nodes").await["items"][0]["status"] != "ready" {
+        // With the heartbeat that tells of its images, nothing stands in the way of placing on it.
+        while operator.get(&apis[1], "/admin/nodes").await["items"][0]["status"] != "ready"
+            || house.rows("node_images").await == 0
+        {
             crate::process::moment().await;
         }
     };

@@ -52,8 +52,8 @@ pub(crate) fn nats(bed: &Bed, subscriptions: Vec<Subscription>) -> Arc<dyn Bus> 
 /// A name that no other test has.
 fn name_of(bed: &Bed) -> String {
     let url = bed.database.url();
-    let name = url.rsplit('/').next().unwrap_or_default().split('?').next().unwrap_or_default();
-    name.to_owned()
+    let place = url.split('?').next().unwrap_or_default();
+    place.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 pub(crate) fn options(url: String, name: &str) -> Options {

@@ -1,6 +1,6 @@
 //! Histories that Temporal has recorded are replayed on the workflow as it is now: a run that was begun under an older binary
-//! goes on under this one. `cargo xtask test -p engines --run-ignored only -E 'test(recorded_when)'` writes them anew, which
-//! is right only for a history that no installation can have.
+//! goes on under this one. `BERTH_RECORD_HISTORIES=1 cargo xtask test -p engines -E 'test(recorded_today)'` writes them anew,
+//! which is right only for a history that no installation can have.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bed::{moment, temporal_options};
 
+/// Set, histories are written anew.
+const RECORD_VARIABLE: &str = "BERTH_RECORD_HISTORIES";
+
 fn place() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories")
 }
@@ -52,14 +55,18 @@ async fn replay(
     LocalSet::new().run_until(replayer.replay_workflow(history)).await
 }
 
+async fn goes_on(name: &str, history: WorkflowHistory) {
+    let options = WorkflowReplayerOptions::new().register_workflow::<Story>();
+    let replayed = replay(options.expect("it is known").build(), history).await;
+    replayed.unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
 #[tokio::test]
 async fn every_history_that_was_recorded_can_be_gone_on_with() {
     let kept = kept();
     assert!(kept.len() >= 3, "too few histories: {}", kept.len());
     for (name, history) in kept {
-        let options = WorkflowReplayerOptions::new().register_workflow::<Story>();
-        let replayed = replay(options.expect("it is known").build(), history).await;
-        replayed.unwrap_or_else(|error| panic!("{name}: {error}"));
+        goes_on(&name, history).await;
     }
 }
 
@@ -115,9 +122,34 @@ fn recorded(bed: &Bed) -> Vec<Definition> {
     })
 }
 
+/// Leads a run to its end, and fetches what Temporal has written of it.
+async fn led(bed: &Bed, runs: &Embedded, temporal: &Temporal, id: &str) -> Vec<u8> {
+    let client = temporal.connect().await.expect("it connects");
+    start(runs, id).await;
+    if id != "waits" {
+        for task in 0..4 {
+            tell(runs, id, finished(task)).await;
+            moment().await;
+        }
+        runs.workflows().tell(id, Happened::Cancelled).await.expect("it is told");
+    }
+    let run = client.get_workflow_handle::<Story>(temporal.workflow_id(id));
+    let closed = async {
+        while !state(bed, id).await.1 {
+            moment().await;
+        }
+        let described = async || run.describe(WorkflowDescribeOptions::default()).await;
+        while described().await.expect("it is known").close_time().is_none() {
+            moment().await;
+        }
+    };
+    timeout(2 * PATIENCE, closed).await.expect("it ends, and is closed");
+    let history = run.fetch_history(WorkflowFetchHistoryOptions::default());
+    history.to_json().await.expect("it is told")
+}
+
 #[tokio::test]
-#[ignore = "it writes the histories anew"]
-async fn histories_are_recorded_when_somebody_asks() {
+async fn what_is_recorded_today_can_be_gone_on_with() {
     let bed = Bed::new().await;
     let server = TemporalServer::start().await;
     let wake = Wake::new();
@@ -126,38 +158,14 @@ async fn histories_are_recorded_when_somebody_asks() {
     let temporal = Temporal::new(temporal_options(server.url(), "berth"));
     let mut parts = JoinSet::new();
     parts.spawn(temporal.run(runs.clone(), wake, CancellationToken::new()));
-    let client = temporal.connect().await.expect("it connects");
     for id in ["waits", "hears", "fails"] {
-        start(&runs, id).await;
-        for task in 0..4 {
-            if id != "waits" {
-                tell(&runs, id, finished(task)).await;
-                moment().await;
-            }
+        let bytes = led(&bed, &runs, &temporal, id).await;
+        if std::env::var_os(RECORD_VARIABLE).is_some() {
+            let value: Value = serde_json::from_slice(&bytes).expect("it is JSON");
+            let text = serde_json::to_string_pretty(&value).expect("it is JSON");
+            std::fs::write(place().join(format!("{id}.json")), text + "\n").expect("it is written");
         }
-        if id != "waits" {
-            runs.workflows().tell(id, Happened::Cancelled).await.expect("it is told");
-        }
-        let over = async {
-            while !state(&bed, id).await.1 {
-                moment().await;
-            }
-        };
-        timeout(2 * PATIENCE, over).await.expect("it ends");
-        let run = client.get_workflow_handle::<Story>(temporal.workflow_id(id));
-        let closed = async {
-            let described = async || run.describe(WorkflowDescribeOptions::default()).await;
-            while described().await.expect("it is known").close_time().is_none() {
-                moment().await;
-            }
-        };
-        timeout(2 * PATIENCE, closed).await.expect("it is closed");
-        let history = run.fetch_history(WorkflowFetchHistoryOptions::default());
-        let bytes = history.to_json().await.expect("it is told");
-        let value: Value = serde_json::from_slice(&bytes).expect("it is JSON");
-        let text = serde_json::to_string_pretty(&value).expect("it is JSON");
-        std::fs::create_dir_all(place()).expect("a directory");
-        std::fs::write(place().join(format!("{id}.json")), text + "\n").expect("it is written");
+        goes_on(id, WorkflowHistory::from_json(&bytes).expect("it is a history")).await;
     }
     bed.end().await;
 }

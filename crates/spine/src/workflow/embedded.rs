@@ -120,7 +120,7 @@ impl Embedded {
         Ok(usize::try_from(due).unwrap_or_default())
     }
 
-    /// How many runs are asked for or being stepped one by one; never none while there is one.
+    /// How many runs it is about to take, or steps; never none while there is one.
     pub fn in_hand(&self) -> usize {
         self.engine.in_hand.load(Ordering::SeqCst)
     }
@@ -204,8 +204,13 @@ impl Work for Embedded {
     async fn claim(&self, room: usize) -> Result<Vec<BoxFuture<'static, Self::Done>>, Error> {
         let engine = &self.engine;
         let workflows = engine.names();
+        engine.in_hand.fetch_add(1, Ordering::SeqCst);
         let claimed =
-            workflow_runs::claim(&engine.store, &engine.terms(&workflows, LEASE, room)).await?;
+            workflow_runs::claim(&engine.store, &engine.terms(&workflows, LEASE, room)).await;
+        let count = claimed.as_ref().map_or(0, Vec::len);
+        engine.in_hand.fetch_add(count, Ordering::SeqCst);
+        engine.in_hand.fetch_sub(1, Ordering::SeqCst);
+        let claimed = claimed?;
         let begin = |claimed: Claimed| {
             let span = span_of(&claimed);
             Arc::clone(engine).carry(claimed).instrument(span).boxed()
@@ -214,6 +219,7 @@ impl Work for Embedded {
     }
 
     async fn settle(&self, done: Vec<Self::Done>) -> Result<Option<Timestamp>, Error> {
+        self.engine.in_hand.fetch_sub(done.len(), Ordering::SeqCst);
         // Each run was saved by its own step, because the next word may be waiting for it.
         Ok(done.into_iter().flatten().min())
     }

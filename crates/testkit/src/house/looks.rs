@@ -54,6 +54,42 @@ const KEPT: &str = "
      ORDER BY 1";
 
 impl House {
+    /// The private keys of the installation, in hexadecimal.
+    pub async fn private_keys(&self) -> Vec<String> {
+        sqlx::query_scalar("SELECT encode(private, 'hex') FROM installation_keys ORDER BY name")
+            .fetch_all(&self.database.sql)
+            .await
+            .expect("keys")
+    }
+
+    /// The columns in which a text appears, whatever their type.
+    pub async fn columns_with(&self, text: String) -> Vec<String> {
+        let columns: Vec<(String, String)> = sqlx::query_as(
+            "SELECT table_name::text, column_name::text
+               FROM information_schema.columns
+              WHERE table_schema = 'public'
+              ORDER BY table_name, column_name",
+        )
+        .fetch_all(&self.database.sql)
+        .await
+        .expect("columns");
+        let mut found = Vec::new();
+        for (table, column) in columns {
+            // Names of our own schema, not input.
+            let query =
+                format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE {column}::text LIKE $1)");
+            let there: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+                .bind(format!("%{text}%"))
+                .fetch_one(&self.database.sql)
+                .await
+                .expect("an answer");
+            if there {
+                found.push(format!("{table}.{column}"));
+            }
+        }
+        found
+    }
+
     /// The rows that a restart of an allocation must leave as they are.
     pub async fn kept(&self, id: Uuid) -> Vec<String> {
         sqlx::query_scalar(KEPT).bind(id).fetch_all(&self.database.sql).await.expect("rows")

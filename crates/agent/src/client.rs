@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
@@ -17,8 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 use wire::node::{
-    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PhaseBatch, Renewal,
-    SignedTask, TaskResult, WAIT_SECONDS,
+    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL, PROTOCOL_HEADER,
+    PhaseBatch, Renewal, SignedTask, TaskResult, WAIT_SECONDS,
 };
 use wire::problem::Problem;
 
@@ -207,7 +208,11 @@ impl Resolve for Towards {
 }
 
 fn client(address: &Address, authority: &str, who: Option<&Identity>) -> Result<Client, Error> {
+    let version = HeaderValue::from(PROTOCOL);
     Client::builder()
+        .default_headers(
+            [(HeaderName::from_static(PROTOCOL_HEADER), version)].into_iter().collect(),
+        )
         .tls_backend_preconfigured(tls(authority, who)?)
         .dns_resolver(Arc::new(Towards(address.clone())))
         .redirect(reqwest::redirect::Policy::none())

@@ -7,7 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lifecycle::Code as _;
 use uuid::Uuid;
-use wire::node::{Envelope, FailureReason, PROTOCOL, SignedTask, TaskKind, Work};
+use wire::node::{
+    Envelope, FailureReason, PROTOCOL, PROTOCOL_OLDEST, SignedTask, TaskKind, Work, is_understood,
+};
 use wire::seal::{Purpose, VerifyingKey};
 
 /// How far the node's clock and the control plane's may be apart.
@@ -162,8 +164,9 @@ fn parse(text: &str) -> Result<Envelope, Refusal> {
     let envelope: Envelope = serde_json::from_str(text).map_err(|error| {
         malformed(format!("the envelope is not as it must be, at column {}", error.column()))
     })?;
-    if envelope.v != PROTOCOL {
-        let message = format!("it speaks version {}, this agent {PROTOCOL}", envelope.v);
+    if !is_understood(envelope.v) {
+        let message =
+            format!("it speaks version {}, this agent {PROTOCOL_OLDEST} to {PROTOCOL}", envelope.v);
         return Err(malformed(message));
     }
     Ok(envelope)

@@ -26,8 +26,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::node::{
-    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PhaseBatch, Renewal,
-    TaskResult, WAIT_SECONDS,
+    Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL_HEADER, PhaseBatch,
+    Renewal, TaskResult, WAIT_SECONDS,
 };
 use wire::problem::ProblemCode;
 
@@ -44,6 +44,9 @@ use polls::Polls;
 /// How long a wait lasts that begins when the gateway is ending already: not long, and not so short that agents would do nothing
 /// but ask.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// The version of the protocol that agents speak who do not say which.
+const PROTOCOL_UNSAID: u16 = 1;
 
 /// How long any request may take. Longer than the longest wait.
 const WHOLE: Duration = Duration::from_secs(WAIT_SECONDS * 2);
@@ -125,21 +128,40 @@ impl FromRequestParts<Gateway> for Agent {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
-        gateway.identify(shown(parts)).await.map(Agent)
+        gateway.identify(Asking::of(parts)?).await.map(Agent)
     }
 }
 
-fn shown(parts: &Parts) -> Shown {
-    parts.extensions.get::<Shown>().copied().unwrap_or(Shown(None))
+/// What somebody shows of themselves, and how they speak.
+#[derive(Clone, Copy)]
+struct Asking {
+    shown: Shown,
+    protocol: u16,
+}
+
+impl Asking {
+    fn of(parts: &Parts) -> Result<Asking, Refusal> {
+        let shown = parts.extensions.get::<Shown>().copied().unwrap_or(Shown(None));
+        let protocol = match parts.headers.get(PROTOCOL_HEADER) {
+            None => PROTOCOL_UNSAID,
+            Some(said) => {
+                said.to_str().ok().and_then(|said| said.parse().ok()).ok_or_else(|| {
+                    let detail = format!("The header {PROTOCOL_HEADER} must be a number.");
+                    Refusal::new(ProblemCode::BadRequest, detail)
+                })?
+            }
+        };
+        Ok(Asking { shown, protocol })
+    }
 }
 
 impl Gateway {
-    async fn identify(&self, shown: Shown) -> Result<AgentIdentity, Refusal> {
-        let Shown(Some(fingerprint)) = shown else {
+    async fn identify(&self, asking: Asking) -> Result<AgentIdentity, Refusal> {
+        let Shown(Some(fingerprint)) = asking.shown else {
             let detail = "An agent shows its certificate. To get one, enrol.";
             return Err(Refusal::new(ProblemCode::Unauthenticated, detail));
         };
-        Ok(enrol::identify(&self.ctx, &fingerprint).await?)
+        Ok(enrol::identify(&self.ctx, &fingerprint, asking.protocol).await?)
     }
 }
 
@@ -211,8 +233,8 @@ async fn finish(
 /// Waits for work. Whatever wakes it, it asks again who it is working for.
 async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
     let (parts, _) = request.into_parts();
-    let shown = shown(&parts);
-    let mut identity = gateway.identify(shown).await?;
+    let asking = Asking::of(&parts)?;
+    let mut identity = gateway.identify(asking).await?;
     let node = identity.node_id;
     let poll = gateway.polls.begin(node);
     // Before the first look for work: what is queued after it rings.
@@ -226,9 +248,9 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
         }
         // Only the wait is cut short, never a claim: a task that was handed out must be handed over.
         tokio::select! {
-            () = bell.notified() => identity = gateway.identify(shown).await?,
+            () = bell.notified() => identity = gateway.identify(asking).await?,
             () = poll.displaced() => {
-                gateway.identify(shown).await?;
+                gateway.identify(asking).await?;
                 return Ok(StatusCode::NO_CONTENT.into_response());
             }
             _ = over.as_mut() => return Ok(StatusCode::NO_CONTENT.into_response()),

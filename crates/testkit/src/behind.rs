@@ -93,7 +93,12 @@ impl House {
         .fetch_one(&self.database.sql)
         .await
         .expect("an agent");
-        AgentIdentity { agent_id, node_id: node, not_after: certificate.not_after }
+        AgentIdentity {
+            agent_id,
+            node_id: node,
+            not_after: certificate.not_after,
+            protocol: PROTOCOL,
+        }
     }
 
     /// Makes the runs of a workflow as if they had never been started.

@@ -218,6 +218,7 @@ impl House {
             agent_id,
             node_id: NodeId(token.node_id),
             not_after: certificate.not_after,
+            protocol: PROTOCOL,
         };
         let held = Mutex::default();
         let (script, boot_id) = (Mutex::default(), Mutex::new(new_id()));

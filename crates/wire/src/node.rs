@@ -14,8 +14,21 @@ use crate::Coded;
 pub use heartbeat::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 pub use identity::{Certificate, Enrolment, JoinToken, Renewal};
 
-/// The version of the protocol that this binary speaks.
-pub const PROTOCOL: u16 = 1;
+/// The version of the protocol that this binary speaks. 2: an agent says its version in every request, and a task comes with
+/// its place in a trace.
+pub const PROTOCOL: u16 = 2;
+
+/// The oldest version that this binary understands, as gateway and as agent: one back, so that the control plane is replaced
+/// first, and its agents one by one.
+pub const PROTOCOL_OLDEST: u16 = PROTOCOL - 1;
+
+/// The header in which an agent says which version it speaks. Version 1 did not have it.
+pub const PROTOCOL_HEADER: &str = "berth-protocol";
+
+/// Whether this binary understands a version of the protocol.
+pub const fn is_understood(protocol: u16) -> bool {
+    PROTOCOL_OLDEST <= protocol && protocol <= PROTOCOL
+}
 
 codes! {
     /// What a task asks for. Typed parameters each; nothing is ever a shell string.

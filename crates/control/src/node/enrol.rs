@@ -9,7 +9,7 @@ use store::lifecycle::{Actor, Report, apply};
 use store::node_agents::{self, NewCertificate, Spent};
 use store::{Ring, Tx, nodes};
 use uuid::Uuid;
-use wire::node::{Certificate, Enrolment, PROTOCOL, Renewal};
+use wire::node::{Certificate, Enrolment, PROTOCOL, PROTOCOL_OLDEST, Renewal, is_understood};
 use wire::seal::Purpose;
 
 use crate::account::secret::sha256;
@@ -39,6 +39,8 @@ pub struct AgentIdentity {
     pub node_id: NodeId,
     /// When the certificate ends.
     pub not_after: Timestamp,
+    /// The version of the protocol that it speaks, and is spoken to in.
+    pub protocol: u16,
 }
 
 impl AgentIdentity {
@@ -73,7 +75,8 @@ pub async fn enrol(ctx: &Ctx, enrolment: &Enrolment) -> Result<Certificate, Erro
     node_agents::insert_certificate(&mut tx, &new).await?;
     // It was heard of just now. Without this a node whose agent never reports would take placements for ever.
     nodes::heard_at(&mut tx, node, now).await?;
-    let identity = AgentIdentity { agent_id, node_id: node, not_after };
+    let identity =
+        AgentIdentity { agent_id, node_id: node, not_after, protocol: enrolment.protocol };
     join_fleet(&mut tx, &identity).await?;
     by_agent(&mut tx, &identity, Action::NodeEnrol).await?;
     tx.commit().await?;
@@ -139,8 +142,12 @@ pub async fn renew(
 /// out at once.
 ///
 /// # Errors
-/// [`Error::Unauthenticated`] when nobody does who may still speak.
-pub async fn identify(ctx: &Ctx, fingerprint: &[u8; 32]) -> Result<AgentIdentity, Error> {
+/// [`Error::Unauthenticated`] when nobody does who may still speak; [`Error::Invalid`] in a version that is not understood.
+pub async fn identify(
+    ctx: &Ctx,
+    fingerprint: &[u8; 32],
+    protocol: u16,
+) -> Result<AgentIdentity, Error> {
     let now = ctx.clock.now();
     let grace_until = now.saturating_add(RENEWAL_GRACE).unwrap_or(Timestamp::MAX);
     let shown = node_agents::find(&ctx.store, fingerprint, now, grace_until).await?;
@@ -149,7 +156,8 @@ pub async fn identify(ctx: &Ctx, fingerprint: &[u8; 32]) -> Result<AgentIdentity
         node_agents::end_older(&ctx.store, fingerprint, grace_until).await?;
     }
     let node_agents::Shown { agent_id, node: node_id, not_after, .. } = shown;
-    Ok(AgentIdentity { agent_id, node_id, not_after })
+    understood(protocol)?;
+    Ok(AgentIdentity { agent_id, node_id, not_after, protocol })
 }
 
 /// Cuts a node's agent off; says whether it had one. Its polls are woken to find out.
@@ -173,12 +181,20 @@ pub async fn wake_revoked(ctx: &Ctx, since: Option<Timestamp>) -> Result<Timesta
     Ok(revocations.asked_at)
 }
 
-/// Whether an agent speaks a protocol that this gateway understands.
-pub(super) fn understood(protocol: u16) -> Result<(), Error> {
-    if protocol == PROTOCOL {
+/// Whether an agent speaks a version of the protocol that this gateway understands.
+///
+/// # Errors
+/// [`Error::Invalid`] when it does not, with what to do.
+pub fn understood(protocol: u16) -> Result<(), Error> {
+    if is_understood(protocol) {
         return Ok(());
     }
-    Err(Error::invalid("/protocol", format!("this gateway understands protocol {PROTOCOL} alone")))
+    let upgrade =
+        if protocol < PROTOCOL { "the agent" } else { "the control plane, then its agents" };
+    let detail = format!(
+        "this gateway understands versions {PROTOCOL_OLDEST} to {PROTOCOL}, not {protocol}: upgrade {upgrade}"
+    );
+    Err(Error::invalid("/protocol", detail))
 }
 
 fn issue(ctx: &Ctx, node: NodeId, csr: &str) -> Result<(Issued, Timestamp), Error> {

@@ -14,8 +14,7 @@ use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
 use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::node::{
-    Acknowledged, Envelope, PROTOCOL, PhaseBatch, PhaseReport, SignedTask, TaskOutcome, TaskResult,
-    Work,
+    Acknowledged, Envelope, PhaseBatch, PhaseReport, SignedTask, TaskOutcome, TaskResult, Work,
 };
 use wire::seal::Purpose;
 
@@ -102,7 +101,6 @@ async fn hand_out(
     mut tx: Tx,
     task: Task,
 ) -> Result<Option<SignedTask>, Error> {
-    let now = ctx.clock.now();
     let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
         .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
         .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
@@ -115,7 +113,7 @@ async fn hand_out(
     trace::note("dispatch", dispatch);
     let waited = (dispatch == 1).then_some(task.age_seconds);
     let kind = task.kind.clone();
-    let envelope = envelope(ctx, &task, dispatch, now);
+    let envelope = envelope(ctx, agent, &task, dispatch);
     let envelope =
         serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
     let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
@@ -124,8 +122,8 @@ async fn hand_out(
     node_tasks::seal(&mut tx, task.id, &sealed).await?;
     tx.commit().await?;
     waited.inspect(|seconds| took(kind, "queued", *seconds));
-    // An agent goes on where it was handed the task, or where the task was queued.
-    let traceparent = trace::current().or(task.traceparent);
+    // An agent goes on where it was handed the task, or where the task was queued; in version 1 it knows nothing of traces.
+    let traceparent = trace::current().or(task.traceparent).filter(|_| agent.protocol > 1);
     Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature, traceparent }))
 }
 
@@ -146,10 +144,11 @@ fn traced(name: &'static str, task: &Task) -> tracing::Span {
     span
 }
 
-fn envelope(ctx: &Ctx, task: &Task, dispatch: i64, now: Timestamp) -> Envelope {
+fn envelope(ctx: &Ctx, agent: &AgentIdentity, task: &Task, dispatch: i64) -> Envelope {
+    let now = ctx.clock.now();
     let lasts = ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds);
     Envelope {
-        v: PROTOCOL,
+        v: agent.protocol,
         key_id: ctx.keys.verifying(Purpose::Task).id(),
         task_id: task.id.uuid(),
         node_id: task.node.uuid(),

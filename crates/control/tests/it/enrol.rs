@@ -64,7 +64,8 @@ fn fingerprint(certificate: &Certificate) -> [u8; 32] {
 async fn enrolled(house: &House, name: &str) -> (AgentIdentity, Certificate) {
     let fresh = added(house, name).await;
     let certificate = enrol(&house.ctx, &enrolment(&fresh)).await.expect("enrolled");
-    let identity = identify(&house.ctx, &fingerprint(&certificate)).await.expect("it is known");
+    let identity =
+        identify(&house.ctx, &fingerprint(&certificate), PROTOCOL).await.expect("it is known");
     assert_eq!(identity.node_id.uuid(), fresh.node.id);
     (identity, certificate)
 }
@@ -169,7 +170,7 @@ async fn a_renewal_keeps_the_agent_and_ends_the_older_certificate_once_it_is_use
     let renewal = Renewal { csr: csr(&[]) };
     let new = renew(&house.ctx, &identity, &renewal).await.expect("renewed");
     house.ctx.clock.advance(60 * MINUTE);
-    let known = async |certificate| identify(&house.ctx, &fingerprint(certificate)).await;
+    let known = async |certificate| identify(&house.ctx, &fingerprint(certificate), PROTOCOL).await;
     // The answer may have got lost: until the new one is used, the old one is all the agent has.
     assert_eq!(known(&old).await.expect("it is good").agent_id, identity.agent_id);
     assert_eq!(known(&new).await.expect("it is good").agent_id, identity.agent_id);
@@ -191,10 +192,12 @@ async fn another_enrolment_cuts_the_agent_before_it_off_and_leaves_the_status() 
     assert_eq!(heartbeat::sweep_offline(&house.ctx).await.expect("swept"), 1);
     let again = admin::reissue(&house.ctx, &house.operator, identity.node_id.uuid(), None).await;
     let again = again.expect("a token").body;
-    identify(&house.ctx, &fingerprint(&old)).await.expect("it stays until the other one comes");
+    identify(&house.ctx, &fingerprint(&old), PROTOCOL)
+        .await
+        .expect("it stays until the other one comes");
     let new = enrol(&house.ctx, &enrolment(&again)).await.expect("enrolled");
-    assert!(is_refused(&identify(&house.ctx, &fingerprint(&old)).await));
-    let other = identify(&house.ctx, &fingerprint(&new)).await.expect("it is good");
+    assert!(is_refused(&identify(&house.ctx, &fingerprint(&old), PROTOCOL).await));
+    let other = identify(&house.ctx, &fingerprint(&new), PROTOCOL).await.expect("it is good");
     assert_ne!(other.agent_id, identity.agent_id);
     assert_eq!(status(&house, identity.node_id).await, Status::Offline);
     let late = renew(&house.ctx, &identity, &Renewal { csr: csr(&[]) }).await;
@@ -221,7 +224,7 @@ async fn whoever_is_revoked_is_out_at_once_and_whoever_waits_for_work_is_woken()
     let id = identity.node_id.uuid();
     let answer = admin::revoke(&house.ctx, &house.operator, id, &because, None).await;
     assert_eq!(answer.expect("revoked").body.certificate_expires_at, None);
-    assert!(is_refused(&identify(&house.ctx, &fingerprint(&certificate)).await));
+    assert!(is_refused(&identify(&house.ctx, &fingerprint(&certificate), PROTOCOL).await));
     waiter.notified().await;
     // In another process nobody rang: the look for revocations does.
     let elsewhere = house.ctx.wake.on(Ring::Node(id));
@@ -342,7 +345,12 @@ async fn heartbeats_that_come_together_share_their_commits() {
     for _ in 0..NODES {
         let (node_id, _) = house.database.ready_node(2).await;
         let not_after = house.ctx.after_seconds(3_600);
-        identities.push(AgentIdentity { agent_id: new_id(), node_id, not_after });
+        identities.push(AgentIdentity {
+            agent_id: new_id(),
+            node_id,
+            not_after,
+            protocol: PROTOCOL,
+        });
     }
     let commits = Commits::default();
     let _recorded = metrics::set_default_local_recorder(&commits);
@@ -372,7 +380,8 @@ async fn heartbeats_that_come_together_hold_no_node_while_they_wait_for_another(
     let not_after = house.ctx.after_seconds(3_600);
     let mut nodes = [house.database.ready_node(2).await.0, house.database.ready_node(2).await.0];
     nodes.sort_unstable();
-    let agent = |node_id| AgentIdentity { agent_id: new_id(), node_id, not_after };
+    let agent =
+        |node_id| AgentIdentity { agent_id: new_id(), node_id, not_after, protocol: PROTOCOL };
     let (one, two) = (agent(nodes[0]), agent(nodes[1]));
     let (collector, flusher) = heartbeat::collector(&house.ctx);
     let mut group = house.ctx.store.begin().await.expect("a transaction");

@@ -31,8 +31,8 @@ use wire::problem::Problem;
 /// A revoked agent is cut off within this.
 const CUT_OFF: Duration = Duration::from_secs(5);
 
-struct Site {
-    house: House,
+pub(crate) struct Site {
+    pub(crate) house: House,
     address: SocketAddr,
     /// Says that it ends.
     stop: CancellationToken,
@@ -42,7 +42,7 @@ struct Site {
 }
 
 impl Site {
-    async fn open() -> Site {
+    pub(crate) async fn open() -> Site {
         let house = House::open().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
@@ -53,7 +53,7 @@ impl Site {
         Site { house, address, stop, closed, serving }
     }
 
-    async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         self.stop.cancel();
         self.closed.cancel();
         while let Some(ended) = self.serving.join_next().await {
@@ -121,42 +121,42 @@ impl Site {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
         let fingerprint: [u8; 32] = digest.as_ref().try_into().expect("32 bytes");
-        identify(&self.house.ctx, &fingerprint).await.expect("it is good").agent_id
+        identify(&self.house.ctx, &fingerprint, PROTOCOL).await.expect("it is good").agent_id
     }
 
-    async fn agent(&self, name: &str, sku: &str) -> Agent {
+    pub(crate) async fn agent(&self, name: &str, sku: &str) -> Agent {
         self.enrol(&self.add(name, sku).await).await
     }
 }
 
-struct Link {
+pub(crate) struct Link {
     client: Client,
     port: u16,
 }
 
 impl Link {
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("https://gateway.berth.internal:{}/agent/v1/{path}", self.port);
         self.client.request(method, url)
     }
 
-    async fn post(&self, path: &str, body: &impl serde::Serialize) -> Response {
+    pub(crate) async fn post(&self, path: &str, body: &impl serde::Serialize) -> Response {
         self.request(Method::POST, path).json(body).send().await.expect("an answer")
     }
 
-    async fn wait(&self) -> Response {
+    pub(crate) async fn wait(&self) -> Response {
         self.request(Method::GET, "tasks/wait").send().await.expect("an answer")
     }
 }
 
-struct Agent {
-    node: NodeId,
+pub(crate) struct Agent {
+    pub(crate) node: NodeId,
     certificate: String,
-    link: Link,
+    pub(crate) link: Link,
 }
 
 impl Agent {
-    async fn beat(&self, images: &[&str]) -> Response {
+    pub(crate) async fn beat(&self, images: &[&str]) -> Response {
         let heartbeat = Heartbeat {
             protocol: PROTOCOL,
             agent_version: "1".to_owned(),
@@ -188,7 +188,7 @@ fn csr(key: &KeyPair) -> String {
     request.pem().expect("a text")
 }
 
-async fn problem(answer: Response) -> (u16, String) {
+pub(crate) async fn problem(answer: Response) -> (u16, String) {
     let problem: Problem = answer.json().await.expect("a problem");
     (problem.status, problem.code.to_string())
 }

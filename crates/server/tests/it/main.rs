@@ -20,6 +20,7 @@ mod idempotency;
 mod many_streams;
 mod metrics;
 mod openapi;
+mod protocol;
 mod slow_clients;
 mod strangers;
 mod stuck;

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up up-scaled down test prove mutants bench crashes gen tidy lint install-missing install-engines
+.PHONY: help up up-scaled down test stories prove mutants bench crashes gen tidy lint install-missing install-engines
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,11 +18,11 @@ install-engines:
 	@scripts/install-engines
 
 up: install-missing ## build, and run everything here: Postgres, the control plane, simulated nodes; Ctrl-C stops it
-	@cargo build --package berth
+	@cargo build --bin berth
 	@$(BUILT)/berth up
 
 up-scaled: install-missing install-engines ## the same as it runs on many machines: NATS, Temporal, two processes of each role
-	@cargo build --package berth
+	@cargo build --bin berth
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(BUILT)/berth up --scaled
 
 down: ## stop what `make up` or `berth up --detach` started
@@ -43,6 +43,9 @@ tidy: ## what no compiler checks: direction of crates, the single writer, sizes,
 prove: install-missing ## the long proofs, in a release build; one JSON line a proof
 	@cargo run --quiet --release --package proofs
 	@cargo xtask simulate
+
+stories: install-missing install-engines ## the stories of the allocation contract on NATS and Temporal: the three combinations that `make test` does not have
+	@cargo xtask stories
 
 mutants: install-missing ## take each guard away in a copy of the tree, and see the simulation go red
 	@cargo xtask mutants

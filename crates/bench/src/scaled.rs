@@ -1,5 +1,5 @@
-//! `berth up --scaled` under load, with a process of each role killed every few seconds, and NATS or Temporal now and then:
-//! everything that was accepted settles, nothing is lost, nothing is done twice, and the audit is clean.
+//! `berth up --scaled` under load, with a process of each role killed every few seconds; NATS or Temporal is killed now and then,
+//! or hangs and then loses all it has: everything that was accepted settles, nothing is lost, nothing is done twice, and the audit is clean.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -21,8 +21,10 @@ use crate::stories::Line;
 /// How many people ask at a time: bounded, because two cores also carry what is measured.
 const CLIENTS: u64 = 12;
 const ROLES: [&str; 4] = ["api", "gateway", "relay", "worker"];
-/// NATS or Temporal is killed every so many rounds.
-const ENGINE_EVERY: u64 = 10;
+/// Something happens to NATS or Temporal every so many rounds, if nothing does already.
+const ENGINE_EVERY: u64 = 6;
+/// How many rounds one hangs: half a minute or so.
+const HANGS: u64 = 5;
 /// How long the audit may take to have nothing to say after everything has settled.
 const AUDIT_ATTEMPTS: u32 = 120;
 
@@ -63,7 +65,7 @@ pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
     let mut product =
         Arc::into_inner(product).context("somebody still has the product")?.into_inner();
     let settled = settle(&product, &accepted).await?;
-    let doubled = doubled(&product).await?;
+    let doubled = doubled(&product).await? + restarted_too_often(&product, restarts).await?;
     let audit = audit(&product).await?;
     let line = told(minutes, seed, (&kills, &tally, restarts), (&settled, doubled), &audit);
     // Whatever comes of the end: this is what was measured.
@@ -93,29 +95,60 @@ fn told(
     }
 }
 
-/// Kills one of each role at once, again and again.
+/// Kills one of each role at once, again and again. Engines are killed too, or hang for a while and then lose all they have.
 async fn kill(
     product: &RwLock<Product>,
     mut dice: Dice,
     kills: &mut BTreeMap<String, u64>,
 ) -> anyhow::Result<()> {
+    let mut count = |what: &str| *kills.entry(what.to_owned()).or_default() += 1;
+    let mut hanging: Option<(&str, u64)> = None;
     for round in 1_u64.. {
         pause(Duration::from_millis(3_000 + dice.roll(4_000))).await;
-        let living = product.read().await.processes()?;
-        let mut victims: Vec<String> =
-            ROLES.iter().map(|role| format!("{role}-{}", 1 + dice.roll(2))).collect();
-        if round.is_multiple_of(ENGINE_EVERY) {
-            victims.push(["nats", "temporal"][dice.roll(2) as usize].to_owned());
-        }
-        for name in victims {
+        let product = product.read().await;
+        let living = product.processes()?;
+        for role in ROLES {
             // One that is being started again right now can't be killed.
-            let Some(process) = living.get(&name) else { continue };
-            let killed = Command::new("kill").args(["-9", &process.to_string()]).status()?;
-            if killed.success() {
-                let role = name.split('-').next().unwrap_or_default().to_owned();
-                *kills.entry(role).or_default() += 1;
+            let victim = living.get(&format!("{role}-{}", 1 + dice.roll(2)));
+            if victim.is_some_and(|process| signal("-9", *process)) {
+                count(role);
             }
         }
+        if let Some((name, _)) = hanging.take_if(|(_, until)| *until <= round) {
+            lose(&product, name, living.get(name).copied())?;
+            count(&format!("{name}_lost"));
+        }
+        if hanging.is_none() && round.is_multiple_of(ENGINE_EVERY) {
+            let name = ["nats", "temporal"][dice.roll(2) as usize];
+            let hangs = dice.roll(2) == 0;
+            let Some(process) = living.get(name) else { continue };
+            if signal(if hangs { "-STOP" } else { "-9" }, *process) {
+                count(&format!("{name}_{}", if hangs { "hung" } else { "killed" }));
+                hanging = hangs.then_some((name, round + HANGS));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn signal(name: &str, process: u32) -> bool {
+    let sent = Command::new("kill").args([name, &process.to_string()]).status();
+    sent.is_ok_and(|sent| sent.success())
+}
+
+/// Ends an engine, and deletes everything that it kept.
+fn lose(product: &Product, name: &str, process: Option<u32>) -> anyhow::Result<()> {
+    let kept = product.folder.join("berth/scaled");
+    // It may have ended by itself.
+    let _ = process.map(|process| signal("-9", process));
+    for entry in std::fs::read_dir(&kept)?.flatten() {
+        // A store is a folder, or some files that begin with its name.
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(name) {
+            continue;
+        }
+        let _ =
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
     Ok(())
 }
@@ -186,6 +219,18 @@ async fn doubled(product: &Product) -> anyhow::Result<i64> {
     .await?;
     sql.close().await;
     Ok(doubled)
+}
+
+/// How many restarts were begun that nobody was promised.
+async fn restarted_too_often(product: &Product, promised: u64) -> anyhow::Result<i64> {
+    let sql = PgPool::connect(&product.database()).await?;
+    let begun: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND event = 'restart.requested'",
+    )
+    .fetch_one(&sql)
+    .await?;
+    sql.close().await;
+    Ok((begun - i64::try_from(promised)?).max(0))
 }
 
 /// What `berth audit` says, once it has nothing more to wait for.

@@ -34,21 +34,21 @@ pub fn run(root: &Path, words: &[String]) -> anyhow::Result<bool> {
     let (server, carriers) = (Server::start()?, Carriers::start(root)?);
     let built = Command::new("cargo")
         .current_dir(root)
-        .args(["build", "--quiet", "--package", "conformance", "--bin", "berth-test-worker"])
+        .args(["build", "--quiet", "--workspace", "--bin", "berth-test-worker"])
         .status()
         .context("could not start cargo")?;
     ensure!(built.success(), "the worker could not be built");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let worker = target.join("debug/berth-test-worker");
-    let filter = match words {
-        [] => format!("not {TAKEN_APART}"),
-        words => format!("({}) and not {TAKEN_APART}", words.join(" ")),
-    };
+    let mut filter = format!("package(control) and not {TAKEN_APART}");
+    if !words.is_empty() {
+        filter = format!("({}) and {filter}", words.join(" "));
+    }
     let mut passed = true;
     for (name, nats, temporal) in COMBINATIONS {
         println!("the stories on {name}");
         let mut tests = Command::new("cargo");
-        tests.current_dir(root).args(["nextest", "run", "--no-fail-fast", "--package", "control"]);
+        tests.current_dir(root).args(["nextest", "run", "--no-fail-fast", "--workspace"]);
         tests.args(["--test", "it", "-E", &filter]);
         tests.env(SERVER_VARIABLE, server.url("{database}")).env(WORKER_VARIABLE, &worker);
         if nats {

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test that can't be set up has failed, and says why")]
 
 mod berth;
+mod collector;
 mod config;
 mod deploy;
 mod drain;

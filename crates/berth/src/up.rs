@@ -7,6 +7,7 @@ mod fleet;
 mod install;
 pub(crate) mod log;
 pub(crate) mod place;
+mod postgres;
 mod report;
 mod scaled;
 pub(crate) mod signals;
@@ -16,22 +17,17 @@ mod whole;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use agent::arguments::speed;
-use anyhow::Context as _;
 use clap::Args;
 use server::Limits;
-use store::cluster::{Cluster, Durability};
 
-use crate::exit::{Done, Exit, Failure};
-use place::{Place, Placed};
+use crate::exit::Done;
+use place::Placed;
+use postgres::Postgres;
 use steps::Steps;
 
-/// The database in a cluster of our own.
-const DATABASE: &str = "berth";
 /// How long what still runs may take when everything else has ended.
 const LEFTOVERS: Duration = Duration::from_secs(2);
 
@@ -84,7 +80,7 @@ impl Up {
         doors
     }
 
-    /// Runs until it is told to end. The server of the database belongs to this thread, which lives as long as the process.
+    /// Runs until it is told to end.
     pub(crate) fn run(self) -> Done {
         let place = self.placed.place()?;
         place.prepare()?;
@@ -101,12 +97,12 @@ impl Up {
         // Whoever came first may have set it; either will do.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut steps = Steps::new(child);
-        let cluster = match self.database {
+        let postgres = match self.database {
             Some(_) => None,
-            None => Some(start_postgres(&place, &mut steps)?),
+            None => Some(Postgres::start(&place, &mut steps)?),
         };
-        let url = match (&cluster, self.database.clone()) {
-            (Some(cluster), _) => cluster.url(DATABASE),
+        let url = match (&postgres, self.database.clone()) {
+            (Some(postgres), _) => postgres.url().to_owned(),
             (None, given) => given.unwrap_or_default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -120,46 +116,9 @@ impl Up {
         runtime.shutdown_timeout(LEFTOVERS);
         // Before the place is free: who waits for that finds everything told.
         trace::finish();
-        if let Some(cluster) = cluster {
-            steps.begin("Stopping Postgres");
-            drop(cluster);
-            steps.done("");
+        if let Some(postgres) = postgres {
+            postgres.stop(&mut steps);
         }
         ended.map_err(|failure| failure.with("log", place.log().display().to_string()))
     }
-}
-
-fn start_postgres(place: &Place, steps: &mut Steps) -> Done<Cluster> {
-    steps.begin("Postgres");
-    let folder = place.postgres();
-    let made = !folder.join("data").exists();
-    let started = Cluster::start(&folder, Durability::Full).map_err(Failure::from);
-    let cluster = started.and_then(|cluster| {
-        make_database(&cluster)?;
-        Ok(cluster)
-    });
-    match &cluster {
-        Ok(_) => steps.done(if made { "a new cluster" } else { "" }),
-        Err(_) => steps.failed(),
-    }
-    cluster
-}
-
-/// Makes the database, if it is not there yet.
-fn make_database(cluster: &Cluster) -> Done {
-    let output = Command::new(cluster.binaries.join("createdb"))
-        .env("LC_ALL", "C")
-        .current_dir(Path::new("/"))
-        .args(["--username", "berth", "--host"])
-        .arg(cluster.socket_directory())
-        .arg(DATABASE)
-        .output()
-        .context(
-            "the program createdb can't be run: install the Debian package `postgresql-client`",
-        )?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() || said.contains("already exists") {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::Failed, format!("the database can't be made: {}", said.trim())))
 }

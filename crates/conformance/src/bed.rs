@@ -49,7 +49,7 @@ impl Bed {
     /// With one connection: whoever held it while something else runs would make that wait in vain.
     pub async fn narrow() -> Bed {
         let database = Database::new().await;
-        let options = Options { connections_max: 1 };
+        let options = Options { connections_max: 1, ..Options::default() };
         let store = Store::open(&database.url(), options).await.expect("the store opens");
         Bed { store, database, clock: Clock::system() }
     }

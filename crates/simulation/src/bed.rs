@@ -133,13 +133,14 @@ impl Bed {
         let mut lanes = Vec::new();
         for _ in 0..PROCESSES {
             let turnstile = Turnstile::new(&house.database.url(), &news);
-            let store = Store::open(turnstile.url(), Options { connections_max: 1 })
-                .await?
-                .naming(ids.clone());
+            let store =
+                Store::open(turnstile.url(), Options { connections_max: 1, ..Options::default() })
+                    .await?
+                    .naming(ids.clone());
             let assembled = assemble(store.clone(), clock.clone(), policies).await?;
             lanes.push(Lane { assembled, turnstile, busy: None, store });
         }
-        let alone = Options { connections_max: 1 };
+        let alone = Options { connections_max: 1, ..Options::default() };
         let store = Store::open(&house.database.url(), alone).await?;
         let calm_store = Store::open(&house.database.url(), alone).await?.naming(ids.clone());
         let calm = assemble(calm_store.clone(), clock.clone(), policies).await?;

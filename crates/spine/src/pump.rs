@@ -2,12 +2,14 @@
 //! any transaction; how it went is written down as it comes in, so that nobody waits for the slowest.
 
 use std::future::Future;
+use std::hash::BuildHasher as _;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use store::fall;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +23,8 @@ pub(crate) const SWEEP: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(5);
 /// The first pause after a failure. It doubles.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is tried to write something down while the database is away: for some ten seconds, and so within every lease.
+const PERSIST_MAX: i32 = 12;
 
 /// Work that can be claimed.
 pub(crate) trait Work: Send + Sync {
@@ -67,21 +71,27 @@ pub(crate) async fn step<W: Work>(work: &W) -> Result<usize, Error> {
 pub(crate) async fn run<W: Work>(work: &W, bell: &Waiter, stop: &CancellationToken) {
     let mut under_way = JoinSet::new();
     let mut again_at: Option<Timestamp> = None;
+    let mut sweep = SWEEP;
     loop {
         let room = W::ROOM.saturating_sub(under_way.len());
         if room > 0 {
             match work.claim(room).await {
                 Ok(claimed) => {
+                    fall::over();
+                    sweep = SWEEP;
                     for piece in claimed {
                         under_way.spawn(piece);
                     }
                 }
-                Err(error) => tracing::warn!(error = chain(&error), "nothing could be claimed"),
+                Err(error) => {
+                    sweep = around(SWEEP);
+                    tell(&error, "nothing could be claimed");
+                }
             }
         }
         let now = work.clock().now();
         again_at = again_at.filter(|at| *at > now);
-        let wait = again_at.map_or(SWEEP, |at| until(now, at).min(SWEEP));
+        let wait = again_at.map_or(sweep, |at| until(now, at).min(sweep));
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -105,7 +115,7 @@ async fn settle<W: Work>(work: &W, done: Vec<W::Done>) -> Option<Timestamp> {
     match work.settle(done).await {
         Ok(due) => due,
         Err(error) => {
-            tracing::warn!(error = chain(&error), "it could not be written down what was done");
+            tell(&error, "it could not be written down what was done");
             None
         }
     }
@@ -144,25 +154,47 @@ pub(crate) async fn guarded<T>(
     }
 }
 
-/// Tries once more what the database did not answer: the next connection may be a better one.
-pub(crate) async fn twice<T, F>(attempt: impl Fn() -> F) -> Result<T, store::Error>
+/// Writes down what was done, and tries again what the database did not answer: the next connection may be a better one. In a fall
+/// it goes on trying for a while, because what is not written down is done once more, and not before its lease is over.
+pub(crate) async fn persist<T, F>(attempt: impl Fn() -> F) -> Result<T, store::Error>
 where
     F: Future<Output = Result<T, store::Error>>,
 {
-    match attempt().await {
-        Err(error) => {
-            tracing::warn!(error = chain(&error), "trying once more");
-            attempt().await
+    for failures in 1..=PERSIST_MAX {
+        match attempt().await {
+            Err(error) if fall::noticed(&error) => {
+                let pause = around(pause_after(failures, SWEEP));
+                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+            }
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "trying once more");
+                break;
+            }
+            answer => return answer,
         }
-        answer => answer,
     }
+    attempt().await
+}
+
+/// Says what failed, unless it is only that the database is away, which is told once for all.
+pub(crate) fn tell(error: &(dyn std::error::Error + 'static), what: &'static str) {
+    if !fall::noticed(error) {
+        tracing::warn!(error = chain(error), "{what}");
+    }
+}
+
+/// That time, a half more or less, so that those who fail together do not come back together.
+pub(crate) fn around(time: Duration) -> Duration {
+    // Every one of these has keys of its own.
+    let dice = std::hash::RandomState::new().hash_one(0) % 1_000;
+    time / 2 + time.mul_f64(dice as f64 / 1_000.0)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::pause_after;
+    use super::{around, pause_after};
 
     #[test]
     fn pauses_double_up_to_the_longest() {
@@ -170,5 +202,13 @@ mod tests {
         let pauses = [1, 2, 3, 9, 10, i32::MAX].map(|n| pause_after(n, most).as_millis());
         assert_eq!(pauses, [200, 400, 800, 51_200, 60_000, 60_000]);
         assert_eq!(pause_after(0, most).as_millis(), 200);
+    }
+
+    #[test]
+    fn those_who_fail_together_do_not_come_back_together() {
+        let second = Duration::from_secs(1);
+        let pauses: Vec<Duration> = (0..100).map(|_| around(second)).collect();
+        assert!(pauses.iter().all(|pause| (second / 2..=second * 3 / 2).contains(pause)));
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use lifecycle::Code as _;
 use store::outbox::{self, Hearer, Relayed};
-use store::{Ring, Store};
+use store::{Ring, Store, fall};
 use tokio_util::sync::CancellationToken;
 use trace::Past;
 
 use crate::bus::{Broker, Subscription};
-use crate::error::chain;
-use crate::pump::SWEEP;
+use crate::pump::{SWEEP, around, tell};
 use crate::{Error, Wake};
 
 /// Moves one batch; answers how many facts have left the outbox.
@@ -86,14 +85,22 @@ pub async fn run(
             Some(broker) => step_telling(&store, &subscriptions, broker.as_ref()).await,
             None => step(&store, &subscriptions).await,
         };
-        match stepped {
-            Ok(0) => {}
-            Ok(_) => continue,
-            Err(error) => tracing::warn!(error = chain(&error), "the relay could not move facts"),
-        }
+        let sweep = match stepped {
+            Ok(moved) => {
+                fall::over();
+                if moved > 0 {
+                    continue;
+                }
+                SWEEP
+            }
+            Err(error) => {
+                tell(&error, "the relay could not move facts");
+                around(SWEEP)
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => {}
-            _ = tokio::time::timeout(SWEEP, bell.notified()) => {}
+            _ = tokio::time::timeout(sweep, bell.notified()) => {}
         }
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use store::Ring;
+use store::{Ring, fall};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
-use crate::pump::guarded;
+use crate::pump::{around, guarded};
 use crate::wake::Waiter;
 use crate::{Error, Wake};
 
@@ -22,6 +22,8 @@ use crate::{Error, Wake};
 const STEP_MAX: Duration = Duration::from_secs(600);
 /// A timer that is woken waits for so long before it runs: what rings once often rings again at once.
 const GATHERED: Duration = Duration::from_millis(100);
+/// When a timer tries again that found the database away.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// What a timer does; answers how much there was to do.
 pub type Tick = Arc<
@@ -111,6 +113,10 @@ impl Timer {
             match self.step().await {
                 Ok(0) => {}
                 Ok(count) => tracing::debug!(timer = self.name, count, "a timer had work to do"),
+                // What nobody could do is not put off for a whole period.
+                Err(error) if fall::noticed(&error) => {
+                    ticks.reset_after(around(AGAIN).min(self.period));
+                }
                 Err(error) => {
                     tracing::warn!(timer = self.name, error = chain(&error), "a timer failed")
                 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use store::notify::{Line, Rung};
-use store::{Bell, Ring, Store};
+use store::{Bell, Ring, Store, fall};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::chain;
+use crate::pump::{around, tell};
 
 /// At most one notification is sent in this time.
 const COALESCED: Duration = Duration::from_millis(20);
@@ -175,7 +175,7 @@ async fn speak(line: &Line, wake: &Wake) {
             continue;
         }
         if let Err(error) = line.send(&rings).await {
-            tracing::warn!(error = chain(&error), "other processes could not be woken");
+            tell(&error, "other processes could not be woken");
         }
         // The next one is sent at once if the last one is long enough ago, and else takes along all that came meanwhile.
         pause(COALESCED).await;
@@ -186,6 +186,7 @@ async fn listen(line: &Line, wake: &Wake) {
     loop {
         let error = match line.listen().await {
             Ok(mut ear) => {
+                fall::over();
                 // What was rung before somebody listened was missed.
                 wake.ring_everybody_here();
                 loop {
@@ -200,8 +201,8 @@ async fn listen(line: &Line, wake: &Wake) {
             }
             Err(error) => error,
         };
-        tracing::warn!(error = chain(&error), "wake-ups from other processes are not heard");
-        pause(BROKEN).await;
+        tell(&error, "wake-ups from other processes are not heard");
+        pause(around(BROKEN)).await;
     }
 }
 

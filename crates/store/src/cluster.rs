@@ -110,6 +110,14 @@ impl Cluster {
         &self.directory
     }
 
+    /// How the server has ended, if it has.
+    pub fn ended(&mut self) -> Option<String> {
+        match self.server.try_wait() {
+            Ok(ended) => ended.map(|how| how.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     fn wait_until_ready(&mut self) -> Result<(), ClusterError> {
         // Line 8 of the pid file says `ready`; no client is needed to find out.
         let pid_file = self.directory.join("data/postmaster.pid");
@@ -130,6 +138,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // The number of one that is gone may be somebody else's by now.
+        if self.ended().is_some() {
+            return;
+        }
         // SIGINT is Postgres's fast shutdown: open transactions are rolled back, nothing committed is lost.
         if let Some(pid) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::INT);

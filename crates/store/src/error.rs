@@ -2,6 +2,8 @@
 
 use uuid::Uuid;
 
+use crate::fall;
+
 /// A fault of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -54,6 +56,7 @@ pub enum Error {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
+        fall::met(&error);
         if is_conflict(&error) { Error::Conflict } else { Error::Database(error) }
     }
 }

@@ -18,6 +18,7 @@ pub mod claims;
 pub mod cluster;
 pub mod deliveries;
 mod error;
+pub mod fall;
 pub mod findings;
 pub mod idempotency;
 mod ids;
@@ -44,8 +45,10 @@ pub mod users;
 pub mod views;
 pub mod workflow_runs;
 
+use std::time::Duration;
+
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use bell::{Bell, Ring};
@@ -56,16 +59,24 @@ pub use schema::Reached;
 /// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
 pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
 
+/// A connection that nobody has used for longer than this is asked whether it is still one, and so is one that was at rest when
+/// another broke: after a fall of the database people would else be told of it once for every connection. Under load nobody pays
+/// for it.
+const TRUSTED: Duration = Duration::from_secs(1);
+
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How many connections it may hold. More than a few a core only makes them wait for each other.
     pub connections_max: u32,
+    /// How long somebody waits for one of them, or for a database that is coming up. Who waits is told that it can't be had while
+    /// they still listen.
+    pub acquire: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections_max: 16 }
+        Self { connections_max: 16, acquire: Duration::from_secs(5) }
     }
 }
 
@@ -100,7 +111,8 @@ impl Store {
     /// # Errors
     /// What the database refuses.
     pub async fn migrate(url: &str) -> Result<(), Error> {
-        let store = Store::connect(url, Options { connections_max: 1 }).await?;
+        let store =
+            Store::connect(url, Options { connections_max: 1, ..Options::default() }).await?;
         schema::MIGRATIONS
             .run(&store.pool)
             .await
@@ -122,7 +134,14 @@ impl Store {
             .options([("jit", "off")]);
         let pool = PgPoolOptions::new()
             .max_connections(options.connections_max)
+            .acquire_timeout(options.acquire)
             .test_before_acquire(false)
+            .before_acquire(|connection, known| {
+                Box::pin(async move {
+                    let trusted = known.idle_for < TRUSTED && !fall::is_suspect(known.idle_for);
+                    Ok(trusted || connection.ping().await.is_ok())
+                })
+            })
             .connect_with(connect)
             .await?;
         Ok(Store { pool, bell: Bell::silent(), ids: Ids::default() })

@@ -427,7 +427,7 @@ impl House {
     /// Every invariant holds.
     pub async fn is_sound(&self) {
         // A connection of its own: a test may have taken the house's away.
-        let options = Options { connections_max: 1 };
+        let options = Options { connections_max: 1, ..Options::default() };
         let store = Store::open(&self.database.url(), options).await.expect("the store opens");
         for (invariant, broken, _) in audit::run(&store).await.expect("the audit runs") {
             assert!(broken.is_empty(), "{}: {broken:?}", invariant.name);

@@ -103,6 +103,18 @@ impl Database {
         url(&self.server, &self.name)
     }
 
+    /// Ends every connection that the product has to it, as an operator can; answers how many there were.
+    pub async fn end_connections(&self) -> i64 {
+        sqlx::query_scalar(
+            "SELECT count(pg_terminate_backend(pid))
+               FROM pg_stat_activity
+              WHERE application_name = 'berth' AND datname = current_database()",
+        )
+        .fetch_one(&self.sql)
+        .await
+        .expect("they are ended")
+    }
+
     /// Ends every connection and drops the database.
     pub async fn remove(self) {
         self.store.close().await;

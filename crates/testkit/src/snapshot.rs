@@ -91,18 +91,20 @@ impl Database {
         .expect("tables");
         let all = self.number("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").await;
         assert_eq!(tables.len(), usize::try_from(all).expect("a few"), "each table has a key");
+        // Names of our own schema, not input; all of it in one look.
+        let looks = tables
+            .iter()
+            .map(|(table, _)| format!("SELECT '{table}'::text, to_jsonb(t) FROM {table} AS t"));
+        let query = looks.collect::<Vec<_>>().join(" UNION ALL ");
+        let found: Vec<(String, Json<Map<String, Value>>)> =
+            sqlx::query_as(AssertSqlSafe(query)).fetch_all(&self.sql).await.expect("rows");
+        let keys: BTreeMap<String, Vec<String>> = tables.into_iter().collect();
         let mut rows = BTreeMap::new();
-        for (table, columns) in tables {
-            // A name of our own schema, not input.
-            let query = format!("SELECT to_jsonb(t) FROM {table} AS t");
-            let found: Vec<(Json<Map<String, Value>>,)> =
-                sqlx::query_as(AssertSqlSafe(query)).fetch_all(&self.sql).await.expect("rows");
-            for (Json(row),) in found {
-                let key: Vec<&Value> =
-                    columns.iter().filter_map(|column| row.get(column)).collect();
-                let key = serde_json::to_string(&key).expect("it is JSON already");
-                rows.insert((table.clone(), key), row);
-            }
+        for (table, Json(row)) in found {
+            let key: Vec<&Value> =
+                keys[&table].iter().filter_map(|column| row.get(column)).collect();
+            let key = serde_json::to_string(&key).expect("it is JSON already");
+            rows.insert((table, key), row);
         }
         Snapshot { rows }
     }

@@ -221,6 +221,47 @@ impl Turnstile {
         (process.answer().await, asked)
     }
 
+    /// Runs a story alone, and breaks its connection at the statement of that number, from 1; the process lives on. Answers what
+    /// the story said, and the statements that it asked for until then.
+    pub async fn run_cut<T: Send + 'static>(
+        &self,
+        story: impl Future<Output = T> + Send + 'static,
+        cut: Option<(usize, Death)>,
+    ) -> (T, Vec<String>) {
+        self.hold();
+        let mut process = Process::begin(story, &self.news);
+        let mut asked = Vec::new();
+        loop {
+            self.until(|turnstile| process.has_ended() || turnstile.asks().is_some()).await;
+            let Some(statement) = self.asks().filter(|_| !process.has_ended()) else {
+                break;
+            };
+            asked.push(statement);
+            match cut {
+                Some((number, how)) if number == asked.len() => {
+                    self.break_off(how).await;
+                    break;
+                }
+                _ => self.let_through(),
+            }
+        }
+        self.open();
+        let answer = process.answer().await.expect("nobody has ended it");
+        self.until(Turnstile::rests).await;
+        (answer, asked)
+    }
+
+    /// Breaks the connection at the statement that waits; from then on nothing waits.
+    async fn break_off(&self, how: Death) {
+        if how == Death::After {
+            self.say(Verdict::ThroughInSilence);
+            self.until(|turnstile| turnstile.gate.state().withheld).await;
+        }
+        self.gate.state().held = false;
+        self.cut();
+        self.until(Turnstile::rests).await;
+    }
+
     /// Ends the process whose statement waits here; what it had begun is undone by the database.
     pub async fn kill<T: Send + 'static>(&self, process: &mut Process<T>, how: Death) {
         if how == Death::After {
@@ -344,8 +385,9 @@ impl Line {
                     self.at_work(true);
                     server.write_all(&request.bytes).await?;
                     let answer = self.answer(&mut server).await?;
-                    if verdict == Verdict::ThroughInSilence {
-                        self.withhold().await;
+                    if verdict == Verdict::ThroughInSilence && self.withhold().await == Verdict::Cut
+                    {
+                        break;
                     }
                     client.write_all(&answer).await?;
                     self.at_work(false);
@@ -374,15 +416,16 @@ impl Line {
         self.word().await
     }
 
-    async fn withhold(&self) {
+    async fn withhold(&self) -> Verdict {
         {
             let mut state = self.gate.state();
             state.at_work = false;
             state.withheld = true;
         }
         self.news.notify_one();
-        self.word().await;
+        let verdict = self.word().await;
         self.gate.state().withheld = false;
+        verdict
     }
 
     async fn word(&self) -> Verdict {

@@ -95,7 +95,7 @@ struct Audited<'a> {
 }
 
 async fn of_database(url: &str) -> Done<(Invariants, findings::Compared)> {
-    let store = Store::open(url, Options { connections_max: 1 }).await;
+    let store = Store::open(url, Options { connections_max: 1, ..Options::default() }).await;
     let store = store.context("the database can't be asked")?;
     let asked = store::audit::run(&store).await.context("the database can't be asked")?;
     let compared = findings::of_store(&store).await?;

@@ -146,7 +146,8 @@ fn broken(what: &'static str, error: impl Into<anyhow::Error>) -> Tried {
 
 async fn database(settings: &Settings) -> Tried {
     const WHAT: &str = "database";
-    let open = Store::open(&settings.database, Options { connections_max: 1 });
+    let open =
+        Store::open(&settings.database, Options { connections_max: 1, ..Options::default() });
     match timeout(ANSWER_MAX, open).await {
         Ok(Ok(store)) => {
             store.close().await;

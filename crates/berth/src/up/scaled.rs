@@ -174,7 +174,7 @@ async fn start(
     let places = Places::choose(up)?;
     steps.begin("Schema");
     Store::migrate(url).await.context("the database can't be migrated")?;
-    let store = Store::open(url, Options { connections_max: 4 }).await;
+    let store = Store::open(url, Options { connections_max: 4, ..Options::default() }).await;
     let store = store.context("the database can't be used")?;
     parts.store = Some(store.clone());
     let ctx = assemble(store, Clock::system(), Policies::default()).await?.ctx;

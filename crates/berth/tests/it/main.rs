@@ -8,6 +8,7 @@ mod config;
 mod deploy;
 mod drain;
 mod exit_codes;
+mod falls;
 mod output;
 mod process;
 mod recovery;

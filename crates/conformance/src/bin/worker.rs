@@ -56,7 +56,7 @@ struct Worker {
 impl Worker {
     async fn start(clock: Clock) -> anyhow::Result<Worker> {
         let url = std::env::var(testkit::DATABASE_VARIABLE).context("which database?")?;
-        let store = Store::open(&url, Options { connections_max: 6 }).await?;
+        let store = Store::open(&url, Options { connections_max: 6, ..Options::default() }).await?;
         let Assembled { spine, .. } = assemble(store, clock.clone(), policies()?).await?;
         let place = url.split('?').next().unwrap_or_default();
         let name = place.rsplit('/').next().unwrap_or_default().to_owned();

@@ -130,6 +130,7 @@ impl Flusher {
             let beats: Vec<&Beat> = newest.into_values().collect();
             let stands = match write(&self.ctx, &beats, &named).await {
                 Ok(stands) => Some(Arc::new(stands)),
+                Err(error) if store::fall::noticed(&error) => None,
                 Err(error) => {
                     tracing::warn!(
                         heartbeats = batch.len(),

@@ -81,7 +81,9 @@ impl Stage {
         let mut house = House::with(policies).await;
         house.node("h100.slice", &[0; 64]).await;
         let turnstile = Turnstile::new(&house.database.url(), &Arc::new(Notify::new()));
-        let store = Store::open(turnstile.url(), Options { connections_max: 1 }).await;
+        let store =
+            Store::open(turnstile.url(), Options { connections_max: 1, ..Options::default() })
+                .await;
         let (store, clock) = (store.expect("a store"), house.ctx.clock.clone());
         let worker = assemble(store, clock, policies).await.expect("it stands");
         let kept = house.active("h100.slice", 1).await.id;

@@ -30,9 +30,16 @@ pub(super) async fn readyz(State(front): State<Front>) -> Result<Json<Health>, R
     }
     let asked = async { front.ctx.store.begin().await?.rollback().await };
     let missing = match timeout(front.limits.ready, asked).await {
-        Ok(Ok(())) => return Ok(Json(Health { status: "ok".to_owned() })),
+        Ok(Ok(())) => {
+            store::fall::over();
+            return Ok(Json(Health { status: "ok".to_owned() }));
+        }
         Ok(Err(error)) => {
-            tracing::warn!(cause = %control::Error::from(error).chain(), "the database is missing");
+            // It may be asked every second.
+            if !store::fall::noticed(&error) {
+                let cause = control::Error::from(error).chain();
+                tracing::warn!(cause, "the database is missing");
+            }
             "The database can't be asked."
         }
         Err(_) => "The database does not answer in time.",

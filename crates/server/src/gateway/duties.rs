@@ -55,6 +55,7 @@ async fn look(ctx: &Ctx, enrolments: &Enrolments) {
         every.tick().await;
         match enrol::wake_revoked(ctx, since).await {
             Ok(asked_at) => since = Some(asked_at),
+            Err(error) if store::fall::noticed(&error) => {}
             Err(error) => {
                 tracing::warn!(error = error.chain(), "revocations could not be looked for")
             }

@@ -100,11 +100,13 @@ impl From<control::Error> for Refusal {
                 Refusal::new(ProblemCode::IdempotencyInFlight, sentence(&text))
                     .retry_after(RACE_RETRY_SECONDS)
             }
-            Error::Store(store::Error::Conflict) => {
+            Error::Store(store::Error::Conflict)
+            | Error::Spine(spine::Error::Store(store::Error::Conflict)) => {
                 Refusal::new(ProblemCode::Unavailable, "Others were faster. Nothing was changed.")
                     .retry_after(RACE_RETRY_SECONDS)
             }
-            Error::Store(store::Error::Database(_)) => Refusal::new(
+            Error::Store(store::Error::Database(_))
+            | Error::Spine(spine::Error::Store(store::Error::Database(_))) => Refusal::new(
                 ProblemCode::Unavailable,
                 "The database can't be asked. Whether anything was changed is not certain.",
             )

@@ -115,6 +115,7 @@ impl Streams {
                 }
             }
             // The next sweep finds it.
+            Err(error) if store::fall::noticed(&error) => {}
             Err(error) => tracing::warn!(cause = error.chain(), "streams could not be swept"),
         }
     }
@@ -133,6 +134,7 @@ impl Streams {
                 gone.for_each(|(_, (_, gone))| gone.cancel());
             }
             // Nothing can be read either, so nothing is told to anybody.
+            Err(error) if store::fall::noticed(&error) => {}
             Err(error) => tracing::warn!(cause = error.chain(), "streams could not be checked"),
         }
     }
@@ -220,7 +222,9 @@ impl Stream {
                 Ok(Next::Nothing) => self.due = false,
                 // The client comes back with what it has seen, and is told why if it still can't be.
                 Err(error) => {
-                    tracing::warn!(cause = error.chain(), "a stream was ended");
+                    if !store::fall::noticed(&error) {
+                        tracing::warn!(cause = error.chain(), "a stream was ended");
+                    }
                     return None;
                 }
             }

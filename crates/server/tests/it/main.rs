@@ -14,6 +14,7 @@ mod bad_input;
 mod canaries;
 mod events;
 mod explain;
+mod falls;
 mod findings;
 mod gateway;
 mod idempotency;

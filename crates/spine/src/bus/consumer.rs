@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::line::Line;
 use super::{Broker, Handle, Settled, Subscription, Word};
-use crate::pump::{self, Work, guarded, pause_after, twice};
+use crate::pump::{self, Work, guarded, pause_after, persist};
 use crate::{Clock, Error, Wake};
 
 /// When a message is delivered again if nothing is heard of it.
@@ -159,10 +159,10 @@ impl Consumer {
         }
         count(consumer, &handled, &failed);
         if !handled.is_empty() {
-            twice(|| deliveries::handled(&self.store, consumer, &handled)).await?;
+            persist(|| deliveries::handled(&self.store, consumer, &handled)).await?;
         }
         if !failed.is_empty() {
-            twice(|| deliveries::failed(&self.store, consumer, now, &failed)).await?;
+            persist(|| deliveries::failed(&self.store, consumer, now, &failed)).await?;
         }
         // Only what is written down is settled with the broker.
         for (word, settled) in words {

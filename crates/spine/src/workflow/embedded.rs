@@ -16,8 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{Definition, Happened, NewRun, Next, Run, Workflows};
-use crate::error::chain;
-use crate::pump::{self, Work, guarded, pause_after, twice};
+use crate::pump::{self, Work, guarded, pause_after, persist};
 use crate::{Clock, Error, Wake};
 
 /// When a run is taken over if nothing is heard of it.
@@ -286,7 +285,7 @@ impl Engine {
             let (result, stepped) = match stepped {
                 Ok(answer) => answer,
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "a step could not be saved");
+                    pump::tell(&error, "a step could not be saved");
                     ("unsaved", Stepped::Down(None))
                 }
             };
@@ -323,13 +322,13 @@ impl Engine {
         match guarded(STEP_MAX, step).await.flatten() {
             Ok(Next::Done) => {
                 let now = self.clock.now();
-                let ours = twice(|| workflow_runs::finish(&self.store, taken, now)).await?;
+                let ours = persist(|| workflow_runs::finish(&self.store, taken, now)).await?;
                 Ok((if ours { "done" } else { "lost" }, Stepped::Down(None)))
             }
             Ok(Next::Wait { state, until, waits_for }) => {
                 let lease_until = self.clock.after(LEASE);
                 let wait = Wait { state: &state, until, waits_for, lease_until };
-                let saved = twice(|| workflow_runs::save(&self.store, taken, &wait)).await?;
+                let saved = persist(|| workflow_runs::save(&self.store, taken, &wait)).await?;
                 Ok(match saved {
                     Saved::Lost => ("lost", Stepped::Down(None)),
                     Saved::Rests => ("waits", Stepped::Down(Some(until))),
@@ -341,7 +340,7 @@ impl Engine {
                 tracing::warn!(attempts, reason, "a step failed, and will be tried again");
                 let again_at = self.clock.after(pause_after(attempts, PAUSE_MAX));
                 let failed = Failed { reason, attempts, again_at };
-                let ours = twice(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
+                let ours = persist(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
                 Ok((if ours { "failed" } else { "lost" }, Stepped::Down(ours.then_some(again_at))))
             }
         }

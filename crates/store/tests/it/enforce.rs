@@ -185,7 +185,8 @@ async fn what_was_logged_or_refused_stays() {
 }
 
 async fn opened(database: &Database) -> Result<(), Error> {
-    let store = Store::open(&database.url(), Options { connections_max: 1 }).await?;
+    let store =
+        Store::open(&database.url(), Options { connections_max: 1, ..Options::default() }).await?;
     store.close().await;
     Ok(())
 }
@@ -276,7 +277,9 @@ async fn a_step_and_a_fact_are_recorded_once() {
 #[tokio::test]
 async fn a_database_of_a_newer_binary_is_used_if_it_knows_every_move_and_an_older_one_is_refused() {
     let database = Database::new().await;
-    let open = async || Store::open(&database.url(), Options { connections_max: 1 }).await;
+    let open = async || {
+        Store::open(&database.url(), Options { connections_max: 1, ..Options::default() }).await
+    };
     // A later step and one move more: this binary goes on beside the newer one.
     database
         .tamper(&[

@@ -97,7 +97,7 @@ async fn storm(
     sizes: &'static [Option<i16>],
     requests: usize,
 ) -> Storm {
-    let options = Options { connections_max: 48 };
+    let options = Options { connections_max: 48, ..Options::default() };
     let store = Store::open(&database.url(), options).await.expect("the store opens");
     let next = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();

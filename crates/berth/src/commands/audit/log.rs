@@ -139,7 +139,7 @@ async fn project_id(client: &Client, word: &str) -> Done<Uuid> {
 async fn of_database(url: &str, head: Option<&str>) -> Done<AuditVerdict> {
     let head = head.map(read::head).transpose();
     let head = head.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
-    let store = Store::open(url, Options { connections_max: 1 }).await;
+    let store = Store::open(url, Options { connections_max: 1, ..Options::default() }).await;
     let store = store.context("the database can't be asked")?;
     let verdict = chain::verify(&store, head.as_ref()).await;
     store.close().await;

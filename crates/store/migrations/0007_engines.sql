@@ -1,6 +1,6 @@
 -- Why: an engine outside Postgres is told of runs that are due, and not by every process that notices; and one trace leads
--- through all processes.
--- Old binary: steps runs itself, and neither reads nor writes the columns.
+-- through all processes; and a node's silence counts only while a gateway was there to hear it.
+-- Old binary: steps runs itself, and neither reads nor writes the columns, nor the table.
 
 -- An engine was told that the run is due, and nobody need tell it again before this time. Null when something has happened since.
 ALTER TABLE workflow_runs ADD COLUMN announced_until timestamptz;
@@ -13,3 +13,11 @@ ALTER TABLE workflow_runs ADD COLUMN due_since timestamptz;
 ALTER TABLE outbox_events ADD COLUMN traceparent text;
 ALTER TABLE workflow_runs ADD COLUMN traceparent text;
 ALTER TABLE node_tasks ADD COLUMN traceparent text;
+
+-- The last stretch of time in which some gateway listened to the nodes: each of them keeps the one row fresh. Without a row
+-- no gateway of this version ever was, and every silence counts.
+CREATE TABLE node_listening (
+    one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    since timestamptz NOT NULL,
+    until timestamptz NOT NULL CHECK (until >= since)
+);

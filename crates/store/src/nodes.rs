@@ -2,6 +2,7 @@
 //! Claims are the truth of what is free; nothing that an agent reports changes it.
 
 mod heartbeats;
+mod listening;
 
 use domain::ids::{NodeId, SlotId};
 use domain::machines::Node;
@@ -14,6 +15,7 @@ use crate::lifecycle::{Birth, born};
 use crate::{Error, Store, Tx};
 
 pub use heartbeats::{Beat, Heard, hear, keep_images};
+pub use listening::{Listening, UNHEARD, find_listening, listen};
 
 /// A node to be.
 #[derive(Clone, Debug)]

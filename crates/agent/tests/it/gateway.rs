@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent::{Answer, Error, Gateway, GatewayError, Identity};
+use agent::{Answer, Clock, Error, Gateway, GatewayError, Identity};
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 use wire::node::{
@@ -24,6 +25,8 @@ pub(crate) enum Mood {
     Revoking,
     /// It hears results, and answers them when [`FakeGateway::let_go`] says so.
     Holding,
+    /// It is not there, and whoever waits at it is cut off.
+    Away,
 }
 
 /// What it was told.
@@ -36,6 +39,8 @@ pub(crate) struct Log {
     pub(crate) installed: Vec<Identity>,
     pub(crate) waits: u64,
     pub(crate) refusals: u64,
+    /// Who found nobody there, and when.
+    pub(crate) in_vain: Vec<(&'static str, Timestamp)>,
 }
 
 impl Log {
@@ -73,6 +78,9 @@ impl Log {
 
 /// The gateway.
 pub(crate) struct FakeGateway {
+    clock: Clock,
+    /// Notified when it behaves otherwise.
+    moods: Notify,
     tasks: Mutex<VecDeque<SignedTask>>,
     arrived: Notify,
     log: watch::Sender<Log>,
@@ -88,8 +96,10 @@ pub(crate) struct FakeGateway {
 }
 
 impl FakeGateway {
-    pub(crate) fn new() -> Arc<FakeGateway> {
+    pub(crate) fn new(clock: Clock) -> Arc<FakeGateway> {
         Arc::new(FakeGateway {
+            clock,
+            moods: Notify::new(),
             tasks: Mutex::default(),
             arrived: Notify::new(),
             log: watch::Sender::new(Log::default()),
@@ -110,6 +120,7 @@ impl FakeGateway {
 
     pub(crate) fn set_mood(&self, mood: Mood) {
         *self.mood.lock().expect("nobody panicked with it") = mood;
+        self.moods.notify_waiters();
     }
 
     fn mood(&self) -> Mood {
@@ -174,7 +185,7 @@ impl FakeGateway {
     }
 
     /// Counts a call; the one that kills never returns.
-    async fn call(&self) -> Result<(), GatewayError> {
+    async fn call(&self, what: &'static str) -> Result<(), GatewayError> {
         let dead = {
             let mut left = self.calls_left.lock().expect("nobody panicked with it");
             match left.as_mut() {
@@ -192,6 +203,11 @@ impl FakeGateway {
         }
         match self.mood() {
             Mood::Well | Mood::Deaf | Mood::Holding => Ok(()),
+            Mood::Away => {
+                let at = self.clock.now();
+                self.log.send_modify(|log| log.in_vain.push((what, at)));
+                Err(GatewayError::Unreachable("nobody is there".into()))
+            }
             Mood::Revoking => {
                 self.log.send_modify(|log| log.refusals += 1);
                 Err(GatewayError::Revoked { status: 403, detail: "retired".to_owned() })
@@ -202,7 +218,7 @@ impl FakeGateway {
     fn acknowledge(&self) -> Result<Acknowledged, GatewayError> {
         match self.mood() {
             Mood::Deaf => Err(GatewayError::Unreachable("the answer is lost".into())),
-            Mood::Well | Mood::Revoking | Mood::Holding => {
+            Mood::Well | Mood::Revoking | Mood::Holding | Mood::Away => {
                 Ok(Acknowledged { applied: true, answer: "applied".to_owned() })
             }
         }
@@ -212,7 +228,7 @@ impl FakeGateway {
 impl Gateway for FakeGateway {
     fn heartbeat<'a>(&'a self, heartbeat: &'a Heartbeat) -> Answer<'a, HeartbeatAnswer> {
         Box::pin(async move {
-            self.call().await?;
+            self.call("heartbeat").await?;
             self.log.send_modify(|log| log.heartbeats.push(heartbeat.clone()));
             let renew =
                 std::mem::take(&mut *self.ask_renewal.lock().expect("nobody panicked with it"));
@@ -227,21 +243,28 @@ impl Gateway for FakeGateway {
 
     fn wait(&self) -> Answer<'_, Option<SignedTask>> {
         Box::pin(async move {
-            self.call().await?;
+            self.call("wait").await?;
             self.log.send_modify(|log| log.waits += 1);
             loop {
                 if let Some(task) = self.tasks.lock().expect("nobody panicked with it").pop_front()
                 {
                     return Ok(Some(task));
                 }
-                self.arrived.notified().await;
+                let moved = self.moods.notified();
+                if self.mood() == Mood::Away {
+                    return Err(GatewayError::Unreachable("it went away".into()));
+                }
+                tokio::select! {
+                    () = self.arrived.notified() => {}
+                    () = moved => {}
+                }
             }
         })
     }
 
     fn phases<'a>(&'a self, task: Uuid, batch: &'a PhaseBatch) -> Answer<'a, Acknowledged> {
         Box::pin(async move {
-            self.call().await?;
+            self.call("phases").await?;
             self.log.send_modify(|log| log.batches.push((task, batch.clone())));
             self.acknowledge()
         })
@@ -249,7 +272,7 @@ impl Gateway for FakeGateway {
 
     fn result<'a>(&'a self, task: Uuid, result: &'a TaskResult) -> Answer<'a, Acknowledged> {
         Box::pin(async move {
-            self.call().await?;
+            self.call("result").await?;
             self.log.send_modify(|log| log.results.push((task, result.clone())));
             if self.mood() == Mood::Holding {
                 self.held.notified().await;
@@ -260,7 +283,7 @@ impl Gateway for FakeGateway {
 
     fn renew<'a>(&'a self, renewal: &'a Renewal) -> Answer<'a, Certificate> {
         Box::pin(async move {
-            self.call().await?;
+            self.call("renew").await?;
             self.log.send_modify(|log| log.renewals.push(renewal.clone()));
             let certificate = self.certificate.lock().expect("nobody panicked with it").clone();
             certificate.ok_or_else(|| GatewayError::Unreachable("no authority".into()))

@@ -134,7 +134,7 @@ impl House {
             directory: tempfile::tempdir().expect("a directory"),
             key,
             identity,
-            gateway: FakeGateway::new(),
+            gateway: FakeGateway::new(clock.clone()),
             clock,
             machine,
             journal_bytes: agent::journal::COMPACT_BYTES,

@@ -12,6 +12,7 @@ mod fences;
 mod gateway;
 mod house;
 mod journal;
+mod outage;
 mod outcomes;
 mod poisoned;
 mod process;

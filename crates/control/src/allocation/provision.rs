@@ -92,8 +92,10 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
             story.settle(&mut tx, *task_id).await?
         }
         (At::Preparing { task }, Happened::TimeOut) => {
+            // The answer may be there, and only the word of it on its way: whoever holds the task now decides.
             let task = *task;
-            story.out_of_time(&mut tx, Some(task)).await?
+            task::expire(&mut tx, &run.id, NodeTaskId(task)).await?;
+            story.settle(&mut tx, task).await?
         }
         (At::Pausing, Happened::TimeOut) => story.prepare(&mut tx).await?,
         (At::Cleaning { cleanup }, _) => {
@@ -160,7 +162,7 @@ impl Story<'_> {
     /// Another attempt, after a lease was in the way.
     async fn prepare(mut self, tx: &mut Tx) -> Result<Next, Error> {
         if self.ctx.clock.now() >= self.state.deadline {
-            return self.out_of_time(tx, None).await;
+            return self.out_of_time(tx).await;
         }
         self.state.attempt += 1;
         match allocations::hold(tx, self.id).await? {
@@ -225,7 +227,7 @@ impl Story<'_> {
                 }
                 self.give_up(tx, reason).await
             }
-            node_task::Status::Expired => self.out_of_time(tx, None).await,
+            node_task::Status::Expired => self.out_of_time(tx).await,
             // Its node has no agent any more: nobody else has called it off, and nobody else ends it.
             node_task::Status::Cancelled if task.reason.as_deref() == Some(AGENT_REVOKED) => {
                 self.give_up(tx, AGENT_REVOKED.to_owned()).await
@@ -253,10 +255,7 @@ impl Story<'_> {
     }
 
     /// No answer within the deadline of the SKU.
-    async fn out_of_time(self, tx: &mut Tx, task: Option<Uuid>) -> Result<Next, Error> {
-        if let Some(task) = task {
-            task::expire(tx, &self.run.id, NodeTaskId(task)).await?;
-        }
+    async fn out_of_time(self, tx: &mut Tx) -> Result<Next, Error> {
         let silent = claims::node_is_silent(tx, self.id).await?;
         let reason = if silent { NODE_LOST } else { TIMEOUT };
         self.give_up(tx, reason.to_owned()).await

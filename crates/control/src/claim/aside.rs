@@ -5,6 +5,7 @@ use domain::ids::{AllocationId, ClaimId};
 use domain::machines::claim::Event;
 use domain::machines::{Claim as Machine, REASON, allocation, claim};
 use domain::policy::Permission;
+use jiff::Timestamp;
 use lifecycle::{Outcome, Value};
 use store::claims::{self, Place};
 use store::lifecycle::{Report, apply};
@@ -38,7 +39,7 @@ pub async fn quarantine(
         Begun::Fresh(tx) => tx,
     };
     let deed = Deed::new(caller, Action::ClaimQuarantine, "claim", id).because(reason);
-    let place = place_of(ctx, &mut tx, id).await?;
+    let place = place_of(&mut tx, id, heartbeat::silent_before(ctx)).await?;
     let deed = deed.with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
     let held = allocations::hold(&mut tx, place.allocation).await?;
     let held = held.ok_or(Error::NotFound("allocation"))?;
@@ -72,17 +73,18 @@ pub async fn clear(
 ) -> Result<Answer<Claim>, Error> {
     caller.needs(Permission::FleetManage)?;
     let reason = because_of(because)?;
+    let gone_before = gone_before(ctx).await?;
     let mut tx = match begin(ctx, key).await? {
         Begun::Known(answer) => return Ok(answer),
         Begun::Fresh(tx) => tx,
     };
-    let place = place_of(ctx, &mut tx, id).await?;
+    let place = place_of(&mut tx, id, gone_before).await?;
     let deed = Deed::new(caller, Action::ClaimClear, "claim", id)
         .because(reason)
         .with(serde_json::json!({ "allocation_id": place.allocation.uuid() }));
     allocations::hold(&mut tx, place.allocation).await?;
     // Read again under the lock: it may have been set aside just now, and what was said of it before does not count.
-    let place = place_of(ctx, &mut tx, id).await?;
+    let place = place_of(&mut tx, id, gone_before).await?;
     let standing = view::in_transaction(&mut tx, id).await?.status.0;
     if let Some(why) = in_the_way(&place, standing) {
         let silence = ctx.policies().node_offline_after_seconds;
@@ -123,9 +125,16 @@ fn in_the_way(place: &Place, standing: claim::Status) -> Option<String> {
     Some(format!("the node {node} has not been heard of since the claim was set aside: clear it"))
 }
 
-async fn place_of(ctx: &Ctx, tx: &mut Tx, id: ClaimId) -> Result<Place, Error> {
-    let place = claims::find_place(tx, id, heartbeat::silent_before(ctx)).await?;
+async fn place_of(tx: &mut Tx, id: ClaimId, silent_before: Timestamp) -> Result<Place, Error> {
+    let place = claims::find_place(tx, id, silent_before).await?;
     place.ok_or(Error::NotFound("claim"))
+}
+
+/// Who was last heard of before this is as good as gone. Nobody is, while nobody was there to hear them.
+async fn gone_before(ctx: &Ctx) -> Result<Timestamp, Error> {
+    let before = heartbeat::silent_before(ctx);
+    let listened = heartbeat::was_listened(ctx, before).await?;
+    Ok(if listened { before } else { Timestamp::UNIX_EPOCH })
 }
 
 async fn report(

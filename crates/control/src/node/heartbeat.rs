@@ -296,12 +296,16 @@ async fn regain(
     Ok(())
 }
 
-/// Nodes that take placements and were not heard of for too long take none from now on; says how many.
+/// Nodes that take placements and were not heard of for too long take none from now on; says how many. While nobody listened
+/// nobody could be heard, so after an outage of ours everybody has the whole time again.
 ///
 /// # Errors
 /// When the store fails.
 pub async fn sweep_offline(ctx: &Ctx) -> Result<u64, Error> {
     let (before, mut after, mut lost) = (silent_before(ctx), None, 0);
+    if !was_listened(ctx, before).await? {
+        return Ok(0);
+    }
     loop {
         let silent = nodes::list_silent(&ctx.store, before, after, SWEEP_BATCH).await?;
         for one in &silent {
@@ -330,7 +334,24 @@ async fn lose(ctx: &Ctx, silent: &Silent) -> Result<bool, Error> {
     Ok(outcome.is_applied())
 }
 
-/// Who was last heard of before this is silent.
+/// A gateway is there to hear nodes; it says so every few seconds.
+///
+/// # Errors
+/// When the store fails.
+pub async fn listen(ctx: &Ctx) -> Result<(), Error> {
+    Ok(nodes::listen(&ctx.store, in_micros(ctx.clock.now())).await?)
+}
+
+/// Whether a gateway was there to hear nodes since `from`, without a gap. Only then does it mean anything that nothing was heard.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn was_listened(ctx: &Ctx, from: Timestamp) -> Result<bool, Error> {
+    let listening = nodes::find_listening(&ctx.store).await?;
+    Ok(listening.is_none_or(|listening| listening.covers(from, ctx.clock.now())))
+}
+
+/// Who was last heard of before this is silent, if somebody [has listened](was_listened) since.
 pub(crate) fn silent_before(ctx: &Ctx) -> Timestamp {
     let silence = SignedDuration::from_secs(i64::from(ctx.policies().node_offline_after_seconds));
     ctx.clock.now().saturating_sub(silence).unwrap_or(Timestamp::MIN)

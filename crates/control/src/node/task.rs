@@ -5,7 +5,7 @@ use domain::ids::{AllocationId, EventId, NodeId, NodeTaskId, OperationId};
 use domain::machines::NodeTask;
 use domain::machines::REASON;
 use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, NODE_ID, Status};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Outcome, Source, Value};
 use spine::workflow::Happened;
 use store::Tx;
@@ -19,6 +19,7 @@ use wire::node::{
 use wire::seal::Purpose;
 
 use super::enrol::AgentIdentity;
+use super::heartbeat;
 use crate::ids::{derived, new_event};
 use crate::{Ctx, Error};
 
@@ -370,14 +371,18 @@ fn settled(outcome: Outcome<Status>) -> Result<(), Error> {
 }
 
 /// Tasks whose agent has fallen silent are queued again, as long as they may be; those that nobody need do any more, or
-/// that have been handed out often enough, have expired.
+/// that have been handed out often enough, have expired. A lease that ran out while no gateway was there to renew it is not
+/// lost: its agent may be at work, and has the whole time again to say so.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
     let now = ctx.clock.now();
+    let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
+    let granted = now.saturating_sub(lease).unwrap_or(Timestamp::MIN);
+    let listened = heartbeat::was_listened(ctx, granted).await?;
     let mut tx = ctx.store.begin().await?;
-    let lost = node_tasks::lost_leases(&mut tx, now).await?;
+    let lost = if listened { node_tasks::lost_leases(&mut tx, now).await? } else { Vec::new() };
     let overdue = node_tasks::overdue(&mut tx, now).await?;
     tx.rollback().await?;
     let mut swept = 0;

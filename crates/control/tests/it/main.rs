@@ -29,6 +29,7 @@ mod policies;
 mod r08_redelivery;
 mod r09_reordering;
 mod r10_every_step;
+mod r26_outage;
 mod recovery;
 mod restart_rows;
 mod stream;

@@ -1,11 +1,12 @@
-//! What runs beside the doors of the gateway: writing heartbeats, looking for revocations of other processes.
+//! What runs beside the doors of the gateway: writing heartbeats, saying that it listens, looking for revocations of other
+//! processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::Ctx;
 use control::node::enrol;
-use control::node::heartbeat::Flusher;
+use control::node::heartbeat::{self, Flusher};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::enrolments::Enrolments;
@@ -53,6 +54,9 @@ async fn look(ctx: &Ctx, enrolments: &Enrolments) {
     let mut since = None;
     for looks in 1_u32.. {
         every.tick().await;
+        if let Err(error) = heartbeat::listen(ctx).await {
+            tracing::warn!(error = error.chain(), "nobody could be told that the gateway listens");
+        }
         match enrol::wake_revoked(ctx, since).await {
             Ok(asked_at) => since = Some(asked_at),
             Err(error) if store::fall::noticed(&error) => {}

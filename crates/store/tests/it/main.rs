@@ -11,6 +11,7 @@ mod cluster;
 mod derived;
 mod enforce;
 mod freeing;
+mod listening;
 mod observed;
 mod people;
 mod placement;

@@ -220,6 +220,8 @@ fn client(address: &Address, authority: &str, who: Option<&Identity>) -> Result<
         .https_only(true)
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
+        // Calls that begin together then share one connection, and one handshake, from the first on.
+        .http2_prior_knowledge()
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("berth-agent/", env!("CARGO_PKG_VERSION")))
@@ -243,7 +245,7 @@ fn tls(authority: &str, who: Option<&Identity>) -> Result<ClientConfig, Error> {
             .with_client_auth_cert(certificates(&identity.certificate)?, key(&identity.key)?)
             .map_err(|error| Error::Identity(chain(&error)))?,
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec()];
     // One gateway, a few connections: a small cache is enough to make a reconnect cheap.
     config.resumption = Resumption::in_memory_sessions(4);
     Ok(config)

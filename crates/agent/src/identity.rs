@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use wire::seal::{VerifyingKey, sha256_hex};
 
 use crate::backoff::Backoff;
 use crate::client::{self, Address, GatewayError, chain};
-use crate::clock::{Dice, Paused, pause};
+use crate::clock::{Dice, Paused, foretold, pause};
 use crate::durable::{self, Outlives};
 use crate::{Config, Error};
 
@@ -87,10 +87,16 @@ impl Identity {
         keys.map_err(|error| Error::Identity(format!("a task key: {error}")))
     }
 
-    /// When it is to be renewed: at half of its life.
+    /// When it is to be renewed: in the fifth of its life that ends with its half. Where in it is the node's and the
+    /// certificate's own, so that those who were certified at one moment are not at another, nor after the agent was started
+    /// again.
     pub fn renewal_due(&self) -> Timestamp {
-        let half = self.not_after.duration_since(self.issued_at) / 2;
-        self.issued_at.saturating_add(half).unwrap_or(self.not_after)
+        let life = self.not_after.duration_since(self.issued_at);
+        let (high, low) = self.node_id.as_u64_pair();
+        let own = foretold(&[high, low, self.issued_at.as_second().unsigned_abs()]);
+        let due = SignedDuration::try_from_secs_f64(life.as_secs_f64() * (0.3 + 0.2 * own));
+        let due = due.ok().and_then(|due| self.issued_at.saturating_add(due).ok());
+        due.unwrap_or(self.not_after)
     }
 
     /// The identity with a new key and certificate.

@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Renews the certificate at half of its life, or when the gateway asks for it, until the agent ends.
+    /// Renews the certificate before half of its life is over, or when the gateway asks for it, until the agent ends.
     pub(crate) async fn run_renewals(self: Arc<Self>) -> Result<(), Error> {
         let mut backoff = self.backoff();
         loop {

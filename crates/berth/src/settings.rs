@@ -309,8 +309,12 @@ fn doors(given: &mut Given, roles: &[Role]) -> server::Config {
         ..Limits::default()
     };
     let enrolments = most(given.number("limits.enrolments_per_minute", 1..=u32::MAX));
-    let agents = server::gateway::limits();
-    let gateway_limits = Limits { enrolments_per_peer_per_minute: enrolments, drain, ..agents };
+    let gateway_limits = Limits {
+        enrolments_per_peer_per_minute: enrolments,
+        handshakes_per_second: most(given.number("limits.handshakes_per_second", 1..=u32::MAX)),
+        drain,
+        ..server::gateway::limits()
+    };
     let (api, gateway) = (
         api.filter(|_| roles.contains(&Role::Api)),
         gateway.filter(|_| roles.contains(&Role::Gateway)),

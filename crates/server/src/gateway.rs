@@ -35,7 +35,7 @@ use crate::http::params::Id;
 use crate::http::problem::Refusal;
 use crate::http::{body, frame};
 use crate::listen::{self, Remote};
-use crate::tls::{AcceptAgents, HANDSHAKES_MAX, Shown};
+use crate::tls::{AcceptAgents, Shown};
 use crate::{Ending, Limits};
 pub use duties::Duties;
 use enrolments::Enrolments;
@@ -88,7 +88,7 @@ pub async fn serve(
         |error: &dyn std::fmt::Display| Error::Broken(format!("the gateway can't begin: {error}"));
     let address = listener.local_addr().map_err(|error| broken(&error))?;
     ctx.keys.gateway_url.get_or_init(|| format!("https://{address}"));
-    let accept = AcceptAgents::new(&ctx, HANDSHAKES_MAX).map_err(|error| broken(&error))?;
+    let accept = AcceptAgents::new(&ctx, &limits).map_err(|error| broken(&error))?;
     let (router, duties) = router(ctx, limits, ending.clone());
     let mut beside = JoinSet::new();
     beside.spawn(duties.run());

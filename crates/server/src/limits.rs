@@ -11,6 +11,13 @@ pub struct Limits {
     pub connections_max: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
+    /// How many TLS handshakes are worked on at a time.
+    pub handshakes_max: usize,
+    /// How many begin in a second: a fleet that comes back all at once takes its turns, and people are served meanwhile.
+    pub handshakes_per_second: NonZeroU32,
+    /// How many may wait for their turn; more are turned away at once. At the pace above nobody waits for longer than a
+    /// handshake may take.
+    pub handshakes_waiting_max: usize,
     /// How long the head of a request may take to arrive, counted from its first byte; also how long a fresh connection may
     /// stay silent.
     pub head: Duration,
@@ -62,6 +69,9 @@ impl Default for Limits {
         Self {
             connections_max: 8_192,
             handshake: Duration::from_secs(10),
+            handshakes_max: 64,
+            handshakes_per_second: count(100),
+            handshakes_waiting_max: 500,
             head: Duration::from_secs(10),
             head_bytes_max: 64 * 1024,
             headers_max: 100,

@@ -1,6 +1,8 @@
 //! TLS of the node gateway. Whoever shows a certificate shows one of our authority, or the handshake fails; whoever shows
 //! none may only enrol. What a certificate is worth is asked for every request: see [`gateway`](crate::gateway).
 
+mod turns;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -20,16 +22,13 @@ use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
 use spine::Clock;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::Limits;
 use crate::listen::Accept;
-
-/// How many handshakes are worked on at a time. A fleet that comes back all at once takes its turn, and the API is served
-/// meanwhile.
-pub const HANDSHAKES_MAX: usize = 64;
+use turns::Turns;
 
 /// How long a handshake may take once it is its turn.
 const TURN: Duration = Duration::from_secs(3);
@@ -47,7 +46,7 @@ pub struct Shown(pub Option<[u8; 32]>);
 #[derive(Clone)]
 pub struct AcceptAgents {
     config: Arc<ServerConfig>,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 impl AcceptAgents {
@@ -55,8 +54,8 @@ impl AcceptAgents {
     ///
     /// # Errors
     /// When the authority's certificate can't be used.
-    pub fn new(ctx: &Ctx, handshakes_max: usize) -> Result<AcceptAgents, rustls::Error> {
-        let turns = Arc::new(Semaphore::new(handshakes_max));
+    pub fn new(ctx: &Ctx, limits: &Limits) -> Result<AcceptAgents, rustls::Error> {
+        let turns = Arc::new(Turns::new(limits));
         Ok(AcceptAgents { config: Arc::new(config(ctx)?), turns })
     }
 }
@@ -69,18 +68,24 @@ impl Accept for AcceptAgents {
         stream.set_nodelay(true)?;
         // Nobody has a turn before he has said something.
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let turn = self.turns.acquire().await.map_err(io::Error::other)?;
+        let Some(turn) = self.turns.take().await else {
+            counted("turned_away");
+            return Err(io::Error::other("too many wait for their handshake"));
+        };
         let handshake = timeout(TURN, hello.into_stream(Arc::clone(&self.config))).await;
         drop(turn);
         let stream = handshake.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let (_, connection) = stream.get_ref();
         let resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-        let kind = if resumed { "resumed" } else { "full" };
-        metrics::counter!("berth_gateway_handshakes_total", "kind" => kind).increment(1);
+        counted(if resumed { "resumed" } else { "full" });
         let leaf = connection.peer_certificates().and_then(<[_]>::first);
         let shown = Shown(leaf.map(|leaf| sha256(leaf)));
         Ok((stream, shown))
     }
+}
+
+fn counted(kind: &'static str) {
+    metrics::counter!("berth_gateway_handshakes_total", "kind" => kind).increment(1);
 }
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {

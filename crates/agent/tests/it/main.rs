@@ -20,6 +20,7 @@ mod random;
 mod reconciler;
 mod restarts;
 mod session;
+mod storm;
 mod stubborn;
 mod tls;
 mod verify;

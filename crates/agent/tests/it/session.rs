@@ -57,7 +57,7 @@ async fn a_revoked_node_asks_slowly_and_leaves_its_guests_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_is_renewed_at_half_its_life_with_a_new_key_while_work_goes_on() {
+async fn a_certificate_is_renewed_before_half_its_life_with_a_new_key_while_work_goes_on() {
     let mut house = House::new();
     house.machine.speed = 1.0;
     let now = house.clock.now();
@@ -74,7 +74,8 @@ async fn a_certificate_is_renewed_at_half_its_life_with_a_new_key_while_work_goe
     let order = Order::new(id(), 1, provision(&[0]));
     house.push(&order);
     let log = house.gateway.until("a renewal", |log| !log.installed.is_empty()).await;
-    assert_eq!(house.clock.now().duration_since(now).as_secs(), 100);
+    let after = house.clock.now().duration_since(now).as_secs();
+    assert!((60..=100).contains(&after), "{after}");
     assert!(log.outcome(order.task).is_none(), "the work goes on");
     let kept = Identity::find(house.path()).expect("it can be read").expect("it was kept");
     assert_eq!(kept, log.installed[0]);

@@ -1,20 +1,21 @@
 //! The node gateway over real TLS: who gets in, who is put out, and what a wait for work hears.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::node::admin;
 use control::node::enrol::identify;
 use domain::ids::NodeId;
-use futures::future::{Either, select};
+use futures::future::{Either, join_all, select};
 use rcgen::{CertificateParams, KeyPair};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use server::{Ending, gateway};
+use server::{Ending, Limits, gateway};
 use testkit::House;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -43,13 +44,17 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn open() -> Site {
+        Site::open_with(gateway::limits()).await
+    }
+
+    async fn open_with(limits: Limits) -> Site {
         let house = House::open().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
         let closed = CancellationToken::new();
         let ending = Ending::of(stop.clone(), closed.clone());
-        serving.spawn(gateway::serve(listener, house.ctx.clone(), gateway::limits(), ending));
+        serving.spawn(gateway::serve(listener, house.ctx.clone(), limits, ending));
         Site { house, address, stop, closed, serving }
     }
 
@@ -387,5 +392,38 @@ async fn a_gateway_that_is_ending_answers_who_waits_at_once_and_still_lets_agent
     let given = timeout(CUT_OFF, another.link.wait()).await.expect("a short wait");
     assert_eq!(given.status(), StatusCode::OK);
     drop((agent, another));
+    site.close().await;
+}
+
+/// Asks until it is let in; how often it was turned away before.
+async fn insist(link: &Link) -> usize {
+    let mut turned_away = 0;
+    while let Err(error) = link.request(Method::GET, "tasks/wait").send().await {
+        assert!(error.is_connect(), "{error:?}");
+        turned_away += 1;
+        let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
+    }
+    turned_away
+}
+
+#[tokio::test]
+async fn r22_a_fleet_that_comes_at_once_takes_its_turns_and_whoever_is_turned_away_comes_back() {
+    let limits = Limits {
+        handshakes_per_second: NonZeroU32::new(20).expect("it is not zero"),
+        handshakes_waiting_max: 5,
+        ..gateway::limits()
+    };
+    let site = Site::open_with(limits).await;
+    let fleet: Vec<Link> = (0..30).map(|_| site.somebody(None)).collect();
+    let began = site.house.ctx.clock.now();
+    let turned_away: usize = join_all(fleet.iter().map(insist)).await.into_iter().sum();
+    assert!(turned_away >= 20, "five wait, a few are through: {turned_away}");
+    // Two at once, and the others a twentieth of a second after each other.
+    let took = site.house.ctx.clock.now().duration_since(began);
+    assert!(took.as_millis() >= 1_350, "{took:?}");
+    // Those who are inside have no turns to take.
+    let answer = fleet[0].request(Method::GET, "tasks/wait").send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    drop(fleet);
     site.close().await;
 }

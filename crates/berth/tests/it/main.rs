@@ -12,6 +12,7 @@ mod falls;
 mod output;
 mod process;
 mod recovery;
+mod replicas;
 mod restarts;
 mod roles;
 mod scaled;

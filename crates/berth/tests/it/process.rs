@@ -164,6 +164,16 @@ impl Person {
     }
 }
 
+/// Waits until a node has said what it has: it is ready before, and takes nothing yet.
+pub(crate) async fn first_heartbeat(house: &House) {
+    let heard = async {
+        while house.rows("node_images").await == 0 {
+            moment().await;
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("a node comes");
+}
+
 /// What asks for GPUs.
 pub(crate) fn wish(house: &House, gpus: u8) -> Value {
     json!({ "project_id": house.project, "sku": "h100.slice", "gpus": gpus, "region": "eu-1", "ssh_key_ids": [] })

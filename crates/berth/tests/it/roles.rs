@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::{Person, Process, free, status, wish};
 
 /// The simulated machine of a node that was just added, until `stop`.
-fn machine(made: &Value, images: &Value, folder: &std::path::Path) -> Config {
+pub(crate) fn machine(made: &Value, images: &Value, folder: &std::path::Path) -> Config {
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();
     let images = images["items"].as_array().expect("a list");
     let machine = SimulatedConfig {
@@ -45,15 +45,9 @@ async fn roles_in_processes_of_their_own_carry_an_allocation_through_its_life() 
     agents.spawn(agent::run(machine(&made, &images, folder.path()), stop.clone()));
 
     // Without a relay and a worker it is accepted, truthfully stands still, and is carried on as soon as they are there.
-    let ready = async {
-        // With the heartbeat that tells of its images, nothing stands in the way of placing on it.
-        while operator.get(&apis[1], "/admin/nodes").await["items"][0]["status"] != "ready"
-            || house.rows("node_images").await == 0
-        {
-            crate::process::moment().await;
-        }
-    };
-    tokio::time::timeout(crate::process::PATIENCE, ready).await.expect("the node comes");
+    crate::process::first_heartbeat(&house).await;
+    let nodes = operator.get(&apis[1], "/admin/nodes").await;
+    assert_eq!(nodes["items"][0]["status"], "ready");
     let id = tenant.post(&apis[0], "/allocations", &wish(&house, 2)).await["id"].clone();
     let id = id.as_str().expect("an id");
     assert_eq!(tenant.get(&apis[1], &format!("/allocations/{id}")).await["status"], "requested");

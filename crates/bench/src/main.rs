@@ -6,6 +6,8 @@
 mod crashes;
 mod machine;
 mod product;
+mod reconnect;
+mod replicas;
 mod scaled;
 mod stories;
 mod writer;
@@ -90,6 +92,12 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     }
     if wanted("agents") {
         say(runtime.block_on(stories::agents(plan.agents, 200)))?;
+    }
+    if wanted("replicas") {
+        say(runtime.block_on(replicas::run(plan.runs / 2)))?;
+    }
+    if wanted("reconnect") {
+        say(runtime.block_on(reconnect::run(plan.agents)))?;
     }
     Ok(met)
 }

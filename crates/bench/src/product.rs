@@ -266,7 +266,8 @@ impl Product {
 
     async fn until_ready(&self, count: usize) -> anyhow::Result<()> {
         let sql = sqlx::PgPool::connect(&self.database()).await?;
-        for _ in 0..START_ATTEMPTS {
+        // Agents are let in at a pace, and each comes twice: to enrol, and to work.
+        for _ in 0..START_ATTEMPTS * 4 {
             let ready: i64 = sqlx::query_scalar(
                 "SELECT count(*) FROM nodes WHERE status = 'ready' AND EXISTS (SELECT 1 FROM node_images WHERE node_id = nodes.id)",
             )
@@ -320,6 +321,7 @@ pub(crate) fn new_id() -> Uuid {
     Uuid::now_v7()
 }
 
-fn free_port() -> anyhow::Result<u16> {
+/// A port that nobody has at the moment.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -19,13 +19,14 @@ pub(crate) struct Line {
     pub(crate) met: bool,
 }
 
-fn line(met: bool, mut text: Value) -> Line {
+/// A line that says whether it is met.
+pub(crate) fn line(met: bool, mut text: Value) -> Line {
     text["ok"] = met.into();
     Line { text, met }
 }
 
 /// The value below which a share of the sorted values lies.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = ((sorted.len() as f64) * share).ceil() as usize;
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
@@ -72,7 +73,8 @@ pub(crate) async fn to_active(runs: usize) -> anyhow::Result<Line> {
     ))
 }
 
-async fn until(product: &Product, id: &str, status: &str) -> anyhow::Result<()> {
+/// Waits until an allocation has that status.
+pub(crate) async fn until(product: &Product, id: &str, status: &str) -> anyhow::Result<()> {
     for _ in 0..5_000 {
         let shown = product.get(&product.token, &format!("/allocations/{id}")).await?;
         if shown["status"] == status {
@@ -186,7 +188,7 @@ pub(crate) async fn agents(count: usize, tasks: usize) -> anyhow::Result<Line> {
 }
 
 /// Memory in MB and CPU seconds of a process.
-fn usage(process: u32) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn usage(process: u32) -> anyhow::Result<(f64, f64)> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes: f64 =

@@ -23,7 +23,34 @@ const SETTLE_ATTEMPTS: u32 = 1_800;
 pub(crate) struct Tally {
     pub(crate) accepted: AtomicU64,
     pub(crate) retried: AtomicU64,
+    /// How often somebody was answered well.
+    pub(crate) answered: AtomicU64,
+    /// How often nobody answered.
+    pub(crate) unanswered: AtomicU64,
+    /// How often an answer was neither good, nor a refusal, nor that one should ask again later.
+    pub(crate) wrong: AtomicU64,
     pub(crate) over: AtomicBool,
+}
+
+impl Tally {
+    /// Counts what became of a request.
+    pub(crate) fn judge(&self, answer: &reqwest::Result<reqwest::Response>) {
+        let count = match answer {
+            Ok(answer) if answer.status().is_success() => &self.answered,
+            Ok(answer) if answer.status().is_client_error() => return,
+            Ok(answer)
+                if answer.status() == 503 && answer.headers().contains_key("retry-after") =>
+            {
+                return;
+            }
+            Ok(answer) => {
+                eprintln!("a wrong answer: {answer:?}");
+                &self.wrong
+            }
+            Err(_) => &self.unanswered,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Kills it so often.
@@ -116,6 +143,7 @@ pub(crate) async fn insist(
                 .send()
                 .await
         };
+        tally.judge(&answer);
         match answer {
             Ok(answer) if [201, 202].contains(&answer.status().as_u16()) => {
                 // The head is the answer; a body that is cut off is asked for again.

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are its product")]
 
 mod crashes;
+mod falls;
 mod machine;
 mod product;
 mod reconnect;
@@ -73,13 +74,16 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
         return Ok(met);
     }
     // Minutes long, and so only for who asks for it.
+    let given = |name: &str, default: u32| -> anyhow::Result<u32> {
+        std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
+    };
+    let seed = u64::from(given("SEED", std::process::id())?);
     if only == "scaled" {
-        let given = |name: &str, default: u64| -> anyhow::Result<u64> {
-            std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
-        };
-        let (minutes, seed) =
-            (given("MINUTES", 10)?, given("SEED", u64::from(std::process::id()))?);
+        let minutes = u64::from(given("MINUTES", 10)?);
         say(runtime.block_on(scaled::run(minutes, seed)))?;
+    }
+    if only == "falls" {
+        say(runtime.block_on(falls::run(given("FALLS", 40)?, seed)))?;
     }
     if wanted("to_active") {
         say(runtime.block_on(stories::to_active(plan.runs)))?;

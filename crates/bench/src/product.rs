@@ -264,6 +264,17 @@ impl Product {
         self.until_ready(count).await
     }
 
+    /// Waits until it says that everything is there, the nodes too.
+    pub(crate) async fn until_announced(&self) -> anyhow::Result<()> {
+        for _ in 0..START_ATTEMPTS {
+            if self.folder.join("berth/running.json").is_file() {
+                return Ok(());
+            }
+            pause(ATTEMPT).await;
+        }
+        bail!("berth up never says that it is ready; see {}", self.folder.display())
+    }
+
     async fn until_ready(&self, count: usize) -> anyhow::Result<()> {
         let sql = sqlx::PgPool::connect(&self.database()).await?;
         // Agents are let in at a pace, and each comes twice: to enrol, and to work.

@@ -29,10 +29,11 @@ const HANGS: u64 = 5;
 const AUDIT_ATTEMPTS: u32 = 120;
 
 /// Numbers that follow from a seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
+    /// A number below that one.
+    pub(crate) fn roll(&mut self, below: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
@@ -210,7 +211,7 @@ async fn active(product: &RwLock<Product>, id: &str) -> bool {
 }
 
 /// How many requests have had more than one effect.
-async fn doubled(product: &Product) -> anyhow::Result<i64> {
+pub(crate) async fn doubled(product: &Product) -> anyhow::Result<i64> {
     let sql = PgPool::connect(&product.database()).await?;
     let doubled = sqlx::query_scalar(
         "SELECT count(*) FROM (SELECT name FROM allocations GROUP BY name HAVING count(*) > 1) AS twice",
@@ -234,7 +235,7 @@ async fn restarted_too_often(product: &Product, promised: u64) -> anyhow::Result
 }
 
 /// What `berth audit` says, once it has nothing more to wait for.
-async fn audit(product: &Product) -> anyhow::Result<Value> {
+pub(crate) async fn audit(product: &Product) -> anyhow::Result<Value> {
     let mut audited = Value::Null;
     for _ in 0..AUDIT_ATTEMPTS {
         let words = ["--context", "operator", "audit", "--json"];

@@ -281,6 +281,15 @@ CREATE TABLE node_images (
     CONSTRAINT node_images_pkey PRIMARY KEY (node_id, image)
 );
 
+CREATE TABLE node_listening (
+    one boolean NOT NULL DEFAULT true,
+    since timestamp with time zone NOT NULL,
+    until timestamp with time zone NOT NULL,
+    CONSTRAINT node_listening_check CHECK ((until >= since)),
+    CONSTRAINT node_listening_one_check CHECK (one),
+    CONSTRAINT node_listening_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE node_task_events (
     task_id uuid NOT NULL,
     dispatch bigint NOT NULL,

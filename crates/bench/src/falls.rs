@@ -59,7 +59,7 @@ pub(crate) async fn run(falls: u32, seed: u64) -> anyhow::Result<Line> {
         pause(Duration::from_millis(300 + dice.roll(1_700))).await;
         fallen.ended += end_connections(&url, &mut dice).await?;
         pause(Duration::from_millis(300 + dice.roll(1_700))).await;
-        fall(&folder, &url, &tally, &mut fallen).await?;
+        fall(&folder, &url, &product, &mut fallen).await?;
     }
     tally.over.store(true, Ordering::Relaxed);
     let (mut accepted, mut restarts) = (Vec::new(), 0);
@@ -127,7 +127,12 @@ async fn end_connections(url: &str, dice: &mut Dice) -> anyhow::Result<i64> {
 
 /// Postgres falls, as `pg_ctl stop -m immediate` does it: no connection is ended in order, nothing is written that was not. The
 /// product starts it again; it is timed from when it accepts connections to when somebody is answered well.
-async fn fall(folder: &Path, url: &str, tally: &Tally, fallen: &mut Falls) -> anyhow::Result<()> {
+async fn fall(
+    folder: &Path,
+    url: &str,
+    product: &RwLock<Product>,
+    fallen: &mut Falls,
+) -> anyhow::Result<()> {
     let server = postmaster(folder).context("Postgres does not run")?;
     let stopped = Command::new("kill").args(["-QUIT", &server.to_string()]).status()?;
     ensure!(stopped.success(), "Postgres ({server}) can't be stopped");
@@ -146,8 +151,10 @@ async fn fall(folder: &Path, url: &str, tally: &Tally, fallen: &mut Falls) -> an
         bail!("Postgres does not come back");
     }
     fallen.down.push(milliseconds(fell));
-    let (accepts, answered) = (now(), tally.answered.load(Ordering::Relaxed));
-    while tally.answered.load(Ordering::Relaxed) == answered && accepts.elapsed() < 2 * RECOVERY_MAX
+    let accepts = now();
+    let product = product.read().await;
+    while product.get(&product.token, "/allocations?limit=1").await.is_err()
+        && accepts.elapsed() < 2 * RECOVERY_MAX
     {
         pause(Duration::from_millis(5)).await;
     }
@@ -176,7 +183,7 @@ async fn client(
     product: Arc<RwLock<Product>>,
     tally: Arc<Tally>,
 ) -> (Vec<String>, i64) {
-    let (mut promised, mut restarted) = (Vec::new(), 0);
+    let (mut promised, mut restarted, mut kept) = (Vec::new(), 0, None);
     let mut turn = number;
     while !tally.over.load(Ordering::Relaxed) {
         turn += 1;
@@ -203,8 +210,8 @@ async fn client(
             restarted += i64::from(asked.is_some());
             pause(Duration::from_millis(100)).await;
         }
-        // Some are given back while they are being prepared, some when they are usable, and some by nobody.
-        if !turn.is_multiple_of(11) {
+        // Some are given back while they are being prepared, some when they are usable, and some much later.
+        if let Some(id) = if turn.is_multiple_of(11) { kept.replace(id) } else { Some(id) } {
             let path = format!("/allocations/{id}/release");
             insist(&product, &tally, &path, new_id(), |_| json!({})).await;
         }
@@ -233,7 +240,7 @@ async fn active(product: &RwLock<Product>, tally: &Tally, id: &str) -> bool {
 }
 
 /// How many restarts there were that nobody was promised.
-async fn unasked_restarts(product: &Product, promised: i64) -> anyhow::Result<i64> {
+pub(crate) async fn unasked_restarts(product: &Product, promised: i64) -> anyhow::Result<i64> {
     let sql = PgPool::connect(&product.database()).await?;
     let done: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND event = 'restart.requested'",

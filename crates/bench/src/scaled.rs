@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::crashes::{Settled, Tally, insist, settle};
+use crate::falls::unasked_restarts;
 use crate::product::{Product, new_id, pause};
 use crate::stories::Line;
 
@@ -66,7 +67,7 @@ pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
     let mut product =
         Arc::into_inner(product).context("somebody still has the product")?.into_inner();
     let settled = settle(&product, &accepted).await?;
-    let doubled = doubled(&product).await? + restarted_too_often(&product, restarts).await?;
+    let doubled = doubled(&product).await? + unasked_restarts(&product, restarts).await?;
     let audit = audit(&product).await?;
     let line = told(minutes, seed, (&kills, &tally, restarts), (&settled, doubled), &audit);
     // Whatever comes of the end: this is what was measured.
@@ -77,7 +78,7 @@ pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
 fn told(
     minutes: u64,
     seed: u64,
-    (kills, tally, restarts): (&BTreeMap<String, u64>, &Tally, u64),
+    (kills, tally, restarts): (&BTreeMap<String, u64>, &Tally, i64),
     (settled, doubled): (&Settled, i64),
     audit: &Value,
 ) -> Line {
@@ -159,8 +160,8 @@ async fn client(
     number: u64,
     product: Arc<RwLock<Product>>,
     tally: Arc<Tally>,
-) -> (Vec<String>, u64) {
-    let (mut promised, mut restarted) = (Vec::new(), 0);
+) -> (Vec<String>, i64) {
+    let (mut promised, mut restarted, mut kept) = (Vec::new(), 0, None);
     let mut turn = number;
     while !tally.over.load(Ordering::Relaxed) {
         turn += 1;
@@ -184,11 +185,11 @@ async fn client(
         if turn.is_multiple_of(3) && active(&product, &id).await {
             let path = format!("/allocations/{id}/restart");
             let asked = insist(&product, &tally, &path, new_id(), |_| json!({})).await;
-            restarted += u64::from(asked.is_some());
+            restarted += i64::from(asked.is_some());
             pause(Duration::from_millis(500)).await;
         }
-        // Some are given back while they are being prepared, some when they are usable, and some by nobody.
-        if !turn.is_multiple_of(11) {
+        // Some are given back while they are being prepared, some when they are usable, and some much later.
+        if let Some(id) = if turn.is_multiple_of(11) { kept.replace(id) } else { Some(id) } {
             let path = format!("/allocations/{id}/release");
             insist(&product, &tally, &path, new_id(), |_| json!({})).await;
         }
@@ -220,18 +221,6 @@ pub(crate) async fn doubled(product: &Product) -> anyhow::Result<i64> {
     .await?;
     sql.close().await;
     Ok(doubled)
-}
-
-/// How many restarts were begun that nobody was promised.
-async fn restarted_too_often(product: &Product, promised: u64) -> anyhow::Result<i64> {
-    let sql = PgPool::connect(&product.database()).await?;
-    let begun: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND event = 'restart.requested'",
-    )
-    .fetch_one(&sql)
-    .await?;
-    sql.close().await;
-    Ok((begun - i64::try_from(promised)?).max(0))
 }
 
 /// What `berth audit` says, once it has nothing more to wait for.

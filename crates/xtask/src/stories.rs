@@ -19,6 +19,9 @@ const TEMPORAL_VARIABLE: &str = "BERTH_TEST_TEMPORAL";
 /// Tests that step an engine themselves.
 const TAKEN_APART: &str = "test(/^(r08_redelivery|r09_reordering|r10_every_step|long_wait)::/)";
 
+/// Who moves at a barrier is the same on every engine, and each takes a while in another process.
+const BARRIERS: &str = "24";
+
 /// Bus and workflows.
 const COMBINATIONS: [(&str, bool, bool); 3] = [
     ("NATS and Postgres", true, false),
@@ -51,6 +54,7 @@ pub fn run(root: &Path, words: &[String]) -> anyhow::Result<bool> {
         tests.current_dir(root).args(["nextest", "run", "--no-fail-fast", "--workspace"]);
         tests.args(["--test", "it", "-E", &filter]);
         tests.env(SERVER_VARIABLE, server.url("{database}")).env(WORKER_VARIABLE, &worker);
+        tests.env("BARRIERS", BARRIERS);
         if nats {
             tests.env(NATS_VARIABLE, carriers.nats());
         }

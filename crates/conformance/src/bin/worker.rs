@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// What is not told is found after this time.
 const SWEEP: SignedDuration = SignedDuration::from_millis(500);
 /// How often it is looked whether something is still due.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(8);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

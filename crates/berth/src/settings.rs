@@ -344,6 +344,7 @@ fn gateway_url(given: &mut Given, roles: &[Role], listens: Option<SocketAddr>) -
 
 fn nats(given: &mut Given) -> Option<engines::nats::Options> {
     let replicas = given.number("bus.replicas", 1..=5) as usize;
+    let bytes_max = (given.number("bus.mebibytes_max", 1..=1_048_576) as i64) << 20;
     match given.word("bus.engine", &[("postgres", Engine::Postgres), ("nats", Engine::Other)]) {
         Engine::Postgres => None,
         Engine::Other => {
@@ -358,7 +359,13 @@ fn nats(given: &mut Given) -> Option<engines::nats::Options> {
                 given.fault("bus.name", "letters, digits, hyphens and underscores are expected");
             }
             let credentials = given.text("bus.credentials_file").map(PathBuf::from);
-            Some(engines::nats::Options { servers: servers?, credentials, name, replicas })
+            Some(engines::nats::Options {
+                servers: servers?,
+                credentials,
+                name,
+                replicas,
+                bytes_max,
+            })
         }
     }
 }

@@ -34,8 +34,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const ACK_WAIT: Duration = Duration::from_secs(35);
 /// For how long facts are kept in the stream: for people who want to look, and for consumers that are slow.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// How much is kept at most.
-const BYTES_MAX: i64 = 1 << 30;
 /// For how long the server remembers what it was told: a relay that died may tell once more.
 const REMEMBERED: Duration = Duration::from_secs(120);
 /// How many messages one process takes at a time.
@@ -55,6 +53,8 @@ pub struct Options {
     pub name: String,
     /// On how many servers of a cluster the stream is kept.
     pub replicas: usize,
+    /// How much is kept at most. A server sets this much aside, and refuses a stream for which it has not enough left.
+    pub bytes_max: i64,
 }
 
 /// A connection to NATS. It is built again whenever it breaks. Clones share it.
@@ -125,7 +125,7 @@ impl Nats {
             storage: StorageType::File,
             discard: DiscardPolicy::Old,
             max_age: KEPT,
-            max_bytes: BYTES_MAX,
+            max_bytes: self.options.bytes_max,
             duplicate_window: REMEMBERED,
             num_replicas: self.options.replicas,
             ..Config::default()

@@ -44,6 +44,7 @@ pub(crate) const TABLE: &[Key] = &[
     key("bus.credentials_file", None, "a file with credentials for NATS"),
     key("bus.name", Some("berth"), "what the stream is called, and what its subjects begin with"),
     key("bus.replicas", Some("1"), "on how many servers of a NATS cluster the stream is kept"),
+    key("bus.mebibytes_max", Some("1024"), "how much NATS keeps of it at most, and sets aside for it"),
     key("workflows.engine", Some("postgres"), "what brings runs to workers: postgres or temporal"),
     key("workflows.address", None, "Temporal's front end, as http://host:7233"),
     key("workflows.namespace", Some("default"), "the namespace in Temporal, which must be there"),

@@ -161,6 +161,8 @@ async fn broker(name: &str) -> anyhow::Result<Option<Arc<dyn Broker>>> {
     let Ok(servers) = std::env::var("BERTH_TEST_NATS") else {
         return Ok(None);
     };
-    let options = nats::Options { servers, credentials: None, name: name.to_owned(), replicas: 1 };
+    // Little: there is a stream a house, and a server sets aside what each of them may keep.
+    let (name, bytes_max) = (name.to_owned(), 1 << 20);
+    let options = nats::Options { servers, credentials: None, name, replicas: 1, bytes_max };
     Ok(Some(Arc::new(Nats::connect(options).await?)))
 }

@@ -57,7 +57,13 @@ fn name_of(bed: &Bed) -> String {
 }
 
 pub(crate) fn options(url: String, name: &str) -> Options {
-    Options { servers: url, credentials: None, name: name.to_owned(), replicas: 1 }
+    Options {
+        servers: url,
+        credentials: None,
+        name: name.to_owned(),
+        replicas: 1,
+        bytes_max: 1 << 20,
+    }
 }
 
 impl OnNats {

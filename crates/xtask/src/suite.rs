@@ -7,6 +7,7 @@
 )]
 
 use std::io::{BufRead as _, BufReader};
+use std::num::NonZero;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -33,8 +34,10 @@ pub fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
         .is_ok_and(|out| out.status.success());
     let mut tests =
         if nextest { vec!["nextest", "run"] } else { vec!["test", "--lib", "--bins", "--tests"] };
+    let at_once = at_once().to_string();
     if arguments.is_empty() {
         tests.extend(["--workspace", "--no-fail-fast"]);
+        tests.extend(if nextest { vec!["--test-threads", &at_once] } else { vec![] });
     }
 
     let mut total = Count::default();
@@ -45,6 +48,11 @@ pub fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     Ok(passed)
+}
+
+/// How many tests run at once: twice as many as there are processors, because half of a test is waiting for others.
+fn at_once() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 fn step(

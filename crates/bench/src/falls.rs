@@ -10,18 +10,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection};
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::crashes::{Settled, Tally, insist, settle};
-use crate::product::{Product, new_id, pause};
-use crate::scaled::{Dice, audit, doubled};
+use crate::crashes::{Settled, Tally, settle};
+use crate::load::{Dice, Pace, audit, client, doubled, unasked_restarts};
+use crate::product::{Product, pause};
 use crate::stories::Line;
 
 /// How many people ask at a time: bounded, because two cores also carry what is measured.
 const CLIENTS: u64 = 12;
+/// So quick that something is always being written.
+const PACE: Pace = Pace { least_ms: 0, spread_ms: 200 };
 /// How long Postgres may take to accept connections again, recovery included.
 const BACK: Duration = Duration::from_secs(60);
 /// How long it may then take until somebody is answered well.
@@ -48,7 +50,7 @@ pub(crate) async fn run(falls: u32, seed: u64) -> anyhow::Result<Line> {
     let tally = Arc::new(Tally::default());
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(client(number, Arc::clone(&product), Arc::clone(&tally)));
+        clients.spawn(client(number, PACE, Arc::clone(&product), Arc::clone(&tally)));
     }
     let (folder, url) = {
         let product = product.read().await;
@@ -175,78 +177,4 @@ fn now() -> Instant {
 
 fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Asks, waits, has some restarted, gives back; says which allocations it was promised, and how often it had one restarted.
-async fn client(
-    number: u64,
-    product: Arc<RwLock<Product>>,
-    tally: Arc<Tally>,
-) -> (Vec<String>, i64) {
-    let (mut promised, mut restarted, mut kept) = (Vec::new(), 0, None);
-    let mut turn = number;
-    while !tally.over.load(Ordering::Relaxed) {
-        turn += 1;
-        let (sku, gpus) =
-            [("h100.slice", 1), ("h100.slice", 2), ("h100.slice", 4), ("h100.metal", 8)]
-                [(turn % 4) as usize];
-        let key = new_id();
-        let made = insist(&product, &tally, "/allocations", key, move |product| {
-            let mut wish = product.request(sku, gpus);
-            // By its name it is seen whether one request was ever two.
-            wish["name"] = json!(key.to_string());
-            wish
-        });
-        let Some(id) = made.await.and_then(|made| made["id"].as_str().map(str::to_owned)) else {
-            pause(Duration::from_millis(20)).await;
-            continue;
-        };
-        tally.accepted.fetch_add(1, Ordering::Relaxed);
-        promised.push(id.clone());
-        pause(Duration::from_millis(turn * 37 % 200)).await;
-        if turn.is_multiple_of(3) && active(&product, &tally, &id).await {
-            let path = format!("/allocations/{id}/restart");
-            let asked = insist(&product, &tally, &path, new_id(), |_| json!({})).await;
-            restarted += i64::from(asked.is_some());
-            pause(Duration::from_millis(100)).await;
-        }
-        // Some are given back while they are being prepared, some when they are usable, and some much later.
-        if let Some(id) = if turn.is_multiple_of(11) { kept.replace(id) } else { Some(id) } {
-            let path = format!("/allocations/{id}/release");
-            insist(&product, &tally, &path, new_id(), |_| json!({})).await;
-        }
-    }
-    (promised, restarted)
-}
-
-/// Waits a while for it to be usable.
-async fn active(product: &RwLock<Product>, tally: &Tally, id: &str) -> bool {
-    for _ in 0..200 {
-        let asked = {
-            let product = product.read().await;
-            let url = format!("{}/allocations/{id}", product.api);
-            product.http.get(url).bearer_auth(&product.token)
-        };
-        let answer = asked.send().await;
-        tally.judge(&answer);
-        if let Ok(answer) = answer
-            && answer.json::<Value>().await.is_ok_and(|shown| shown["status"] == "active")
-        {
-            return true;
-        }
-        pause(Duration::from_millis(50)).await;
-    }
-    false
-}
-
-/// How many restarts there were that nobody was promised.
-pub(crate) async fn unasked_restarts(product: &Product, promised: i64) -> anyhow::Result<i64> {
-    let sql = PgPool::connect(&product.database()).await?;
-    let done: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND event = 'restart.requested'",
-    )
-    .fetch_one(&sql)
-    .await?;
-    sql.close().await;
-    Ok((done - promised).abs())
 }

@@ -5,6 +5,7 @@
 
 mod crashes;
 mod falls;
+mod load;
 mod machine;
 mod product;
 mod reconnect;

@@ -4,14 +4,14 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::json;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::product::{Product, free_port, new_id, pause};
-use crate::stories::{Line, line, quantile, until};
+use crate::product::{Product, free_port, pause};
+use crate::stories::{Line, come_and_go, line, quantile};
 
 /// What must be met, in milliseconds.
 const P99_MAX: f64 = 50.0;
@@ -78,15 +78,7 @@ pub(crate) async fn run(rounds: usize) -> anyhow::Result<Line> {
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
     product.fleet("h100.slice", 4, &mut agents, &stop).await?;
     for _ in 0..rounds {
-        let asked = product.request("h100.slice", 1);
-        let (status, made) = product.post(&product.token, "/allocations", new_id(), &asked).await?;
-        ensure!(status == 201, "create: {status} {made}");
-        let id = made["id"].as_str().context("an id")?.to_owned();
-        until(&product, &id, "active").await?;
-        let path = format!("/allocations/{id}/release");
-        let (status, answer) = product.post(&product.token, &path, new_id(), &json!({})).await?;
-        ensure!(status == 202, "release: {status} {answer}");
-        until(&product, &id, "released").await?;
+        come_and_go(&product).await?;
     }
     let sql = PgPool::connect(&product.database()).await?;
     let waited_at = open_polls(&product, &waits).await?;

@@ -9,37 +9,24 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use sqlx::PgPool;
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::crashes::{Settled, Tally, insist, settle};
-use crate::falls::unasked_restarts;
-use crate::product::{Product, new_id, pause};
+use crate::crashes::{Settled, Tally, settle};
+use crate::load::{Dice, Pace, audit, client, doubled, unasked_restarts};
+use crate::product::{Product, pause};
 use crate::stories::Line;
 
 /// How many people ask at a time: bounded, because two cores also carry what is measured.
 const CLIENTS: u64 = 12;
+/// Slow enough for a process of each role to be killed meanwhile.
+const PACE: Pace = Pace { least_ms: 200, spread_ms: 1_500 };
 const ROLES: [&str; 4] = ["api", "gateway", "relay", "worker"];
 /// Something happens to NATS or Temporal every so many rounds, if nothing does already.
 const ENGINE_EVERY: u64 = 6;
 /// How many rounds one hangs: half a minute or so.
 const HANGS: u64 = 5;
-/// How long the audit may take to have nothing to say after everything has settled.
-const AUDIT_ATTEMPTS: u32 = 120;
-
-/// Numbers that follow from a seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    /// A number below that one.
-    pub(crate) fn roll(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 /// For so many minutes, with kills that follow from `seed`.
 pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
@@ -49,7 +36,7 @@ pub(crate) async fn run(minutes: u64, seed: u64) -> anyhow::Result<Line> {
     let tally = Arc::new(Tally::default());
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(client(number, Arc::clone(&product), Arc::clone(&tally)));
+        clients.spawn(client(number, PACE, Arc::clone(&product), Arc::clone(&tally)));
     }
     let mut kills = BTreeMap::new();
     let killing = kill(&product, Dice(seed), &mut kills);
@@ -153,87 +140,4 @@ fn lose(product: &Product, name: &str, process: Option<u32>) -> anyhow::Result<(
             if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     }
     Ok(())
-}
-
-/// Asks, waits, has some restarted, gives back; says which allocations it was promised, and how often it had one restarted.
-async fn client(
-    number: u64,
-    product: Arc<RwLock<Product>>,
-    tally: Arc<Tally>,
-) -> (Vec<String>, i64) {
-    let (mut promised, mut restarted, mut kept) = (Vec::new(), 0, None);
-    let mut turn = number;
-    while !tally.over.load(Ordering::Relaxed) {
-        turn += 1;
-        let (sku, gpus) =
-            [("h100.slice", 1), ("h100.slice", 2), ("h100.slice", 4), ("h100.metal", 8)]
-                [(turn % 4) as usize];
-        let key = new_id();
-        let made = insist(&product, &tally, "/allocations", key, move |product| {
-            let mut wish = product.request(sku, gpus);
-            // By its name it is seen whether one request was ever two.
-            wish["name"] = json!(key.to_string());
-            wish
-        });
-        let Some(id) = made.await.and_then(|made| made["id"].as_str().map(str::to_owned)) else {
-            pause(Duration::from_millis(100)).await;
-            continue;
-        };
-        tally.accepted.fetch_add(1, Ordering::Relaxed);
-        promised.push(id.clone());
-        pause(Duration::from_millis(200 + turn * 137 % 1_500)).await;
-        if turn.is_multiple_of(3) && active(&product, &id).await {
-            let path = format!("/allocations/{id}/restart");
-            let asked = insist(&product, &tally, &path, new_id(), |_| json!({})).await;
-            restarted += i64::from(asked.is_some());
-            pause(Duration::from_millis(500)).await;
-        }
-        // Some are given back while they are being prepared, some when they are usable, and some much later.
-        if let Some(id) = if turn.is_multiple_of(11) { kept.replace(id) } else { Some(id) } {
-            let path = format!("/allocations/{id}/release");
-            insist(&product, &tally, &path, new_id(), |_| json!({})).await;
-        }
-    }
-    (promised, restarted)
-}
-
-/// Waits a while for it to be usable.
-async fn active(product: &RwLock<Product>, id: &str) -> bool {
-    for _ in 0..300 {
-        let product = product.read().await;
-        let shown = product.get(&product.token, &format!("/allocations/{id}")).await;
-        drop(product);
-        if shown.is_ok_and(|shown| shown["status"] == "active") {
-            return true;
-        }
-        pause(Duration::from_millis(100)).await;
-    }
-    false
-}
-
-/// How many requests have had more than one effect.
-pub(crate) async fn doubled(product: &Product) -> anyhow::Result<i64> {
-    let sql = PgPool::connect(&product.database()).await?;
-    let doubled = sqlx::query_scalar(
-        "SELECT count(*) FROM (SELECT name FROM allocations GROUP BY name HAVING count(*) > 1) AS twice",
-    )
-    .fetch_one(&sql)
-    .await?;
-    sql.close().await;
-    Ok(doubled)
-}
-
-/// What `berth audit` says, once it has nothing more to wait for.
-pub(crate) async fn audit(product: &Product) -> anyhow::Result<Value> {
-    let mut audited = Value::Null;
-    for _ in 0..AUDIT_ATTEMPTS {
-        let words = ["--context", "operator", "audit", "--json"];
-        let output = product.command().args(words).output()?;
-        audited = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        if audited["clean"] == true {
-            break;
-        }
-        pause(Duration::from_millis(500)).await;
-    }
-    Ok(audited)
 }

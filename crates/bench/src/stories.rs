@@ -31,6 +31,19 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
+/// One allocation is made, becomes active, and is given back.
+pub(crate) async fn come_and_go(product: &Product) -> anyhow::Result<()> {
+    let asked = product.request("h100.slice", 1);
+    let (status, made) = product.post(&product.token, "/allocations", new_id(), &asked).await?;
+    ensure!(status == 201, "create: {status} {made}");
+    let id = made["id"].as_str().context("an id")?.to_owned();
+    until(product, &id, "active").await?;
+    let path = format!("/allocations/{id}/release");
+    let (status, answer) = product.post(&product.token, &path, new_id(), &json!({})).await?;
+    ensure!(status == 202, "release: {status} {answer}");
+    until(product, &id, "released").await
+}
+
 /// From the request to `active`, one after another, with a driver that takes no time: what is measured is all ours. The
 /// times are the database's.
 pub(crate) async fn to_active(runs: usize) -> anyhow::Result<Line> {
@@ -38,16 +51,7 @@ pub(crate) async fn to_active(runs: usize) -> anyhow::Result<Line> {
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
     product.fleet("h100.slice", 4, &mut agents, &stop).await?;
     for _ in 0..runs {
-        let (status, made) = product
-            .post(&product.token, "/allocations", new_id(), &product.request("h100.slice", 1))
-            .await?;
-        ensure!(status == 201, "create: {status} {made}");
-        let id = made["id"].as_str().context("an id")?.to_owned();
-        until(&product, &id, "active").await?;
-        let path = format!("/allocations/{id}/release");
-        let (status, answer) = product.post(&product.token, &path, new_id(), &json!({})).await?;
-        ensure!(status == 202, "release: {status} {answer}");
-        until(&product, &id, "released").await?;
+        come_and_go(&product).await?;
     }
     let sql = PgPool::connect(&product.database()).await?;
     let mut took: Vec<f64> = sqlx::query_scalar(

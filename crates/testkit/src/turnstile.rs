@@ -192,6 +192,27 @@ impl Turnstile {
         }
     }
 
+    /// Lets a process's statements through one by one, until it has ended or asks for the one of that number, which still
+    /// waits then. Answers what it asked for, and what is to happen at that one if it came.
+    async fn lead<T: Send + 'static>(
+        &self,
+        process: &mut Process<T>,
+        at: Option<(usize, Death)>,
+    ) -> (Vec<String>, Option<Death>) {
+        let mut asked = Vec::new();
+        loop {
+            self.until(|turnstile| process.has_ended() || turnstile.asks().is_some()).await;
+            let Some(statement) = self.asks().filter(|_| !process.has_ended()) else {
+                return (asked, None);
+            };
+            asked.push(statement);
+            match at {
+                Some((number, how)) if number == asked.len() => return (asked, Some(how)),
+                _ => self.let_through(),
+            }
+        }
+    }
+
     /// Runs a story alone, and lets its process die at the statement of that number, from 1; a death that never came is
     /// none. Answers what the story said, and the statements that it asked for.
     pub async fn run<T: Send + 'static>(
@@ -201,20 +222,10 @@ impl Turnstile {
     ) -> (Option<T>, Vec<String>) {
         self.hold();
         let mut process = Process::begin(story, &self.news);
-        let mut asked = Vec::new();
-        loop {
-            self.until(|turnstile| process.has_ended() || turnstile.asks().is_some()).await;
-            let Some(statement) = self.asks().filter(|_| !process.has_ended()) else {
-                break;
-            };
-            asked.push(statement);
-            match death {
-                Some((number, how)) if number == asked.len() => {
-                    self.kill(&mut process, how).await;
-                    return (None, asked);
-                }
-                _ => self.let_through(),
-            }
+        let (asked, met) = self.lead(&mut process, death).await;
+        if let Some(how) = met {
+            self.kill(&mut process, how).await;
+            return (None, asked);
         }
         self.open();
         self.until(Turnstile::rests).await;
@@ -230,20 +241,9 @@ impl Turnstile {
     ) -> (T, Vec<String>) {
         self.hold();
         let mut process = Process::begin(story, &self.news);
-        let mut asked = Vec::new();
-        loop {
-            self.until(|turnstile| process.has_ended() || turnstile.asks().is_some()).await;
-            let Some(statement) = self.asks().filter(|_| !process.has_ended()) else {
-                break;
-            };
-            asked.push(statement);
-            match cut {
-                Some((number, how)) if number == asked.len() => {
-                    self.break_off(how).await;
-                    break;
-                }
-                _ => self.let_through(),
-            }
+        let (asked, met) = self.lead(&mut process, cut).await;
+        if let Some(how) = met {
+            self.break_off(how).await;
         }
         self.open();
         let answer = process.answer().await.expect("nobody has ended it");

@@ -7,6 +7,7 @@ use control::node::{admin, heartbeat};
 use domain::machines::allocation::Status;
 use domain::machines::node;
 use testkit::{Act, House, ScriptedNode};
+use uuid::Uuid;
 use wire::bus::Subject;
 use wire::node::{Access, TaskOutcome};
 
@@ -124,17 +125,22 @@ async fn r26_work_that_went_on_without_us_counts_when_it_is_told() {
     house.close().await;
 }
 
-/// A deadline is a promise to the user, whoever was away: it has failed, for the time and not for the node, and is cleaned up.
-#[tokio::test]
-async fn r26_a_provision_whose_deadline_passed_without_us_has_failed_for_the_time_it_took() {
-    let house = house().await;
+/// A provision is under way when we go, and its machine has not answered when we are back.
+async fn away_in_the_middle(house: &House) -> Uuid {
     house.nodes().iter().for_each(|node| node.will(&[Act::FallSilent]));
     let id = house.create("h100.slice", 2).await.expect("it fits").id;
     house.settle().await;
     house.nodes().iter().for_each(ScriptedNode::forget_script);
-
     house.ctx.clock.advance(AWAY);
     heartbeat::listen(&house.ctx).await.expect("it is said");
+    id
+}
+
+/// A deadline is a promise to the user, whoever was away: it has failed, for the time and not for the node, and is cleaned up.
+#[tokio::test]
+async fn r26_a_provision_whose_deadline_passed_without_us_has_failed_for_the_time_it_took() {
+    let house = house().await;
+    let id = away_in_the_middle(&house).await;
     house.pass(Duration::ZERO).await;
     let shown = house.show(id).await;
     assert_eq!(shown.status.0, Status::Failed);
@@ -155,13 +161,7 @@ async fn r26_a_provision_whose_deadline_passed_without_us_has_failed_for_the_tim
 #[tokio::test]
 async fn r26_a_result_that_is_in_before_the_deadline_is_looked_at_counts_whatever_the_time() {
     let house = house().await;
-    house.nodes().iter().for_each(|node| node.will(&[Act::FallSilent]));
-    let id = house.create("h100.slice", 2).await.expect("it fits").id;
-    house.settle().await;
-    house.nodes().iter().for_each(ScriptedNode::forget_script);
-
-    house.ctx.clock.advance(AWAY);
-    heartbeat::listen(&house.ctx).await.expect("it is said");
+    let id = away_in_the_middle(&house).await;
     let at_work = house.nodes().iter().find(|node| !node.held().is_empty()).expect("somebody");
     let given = at_work.take_held().remove(0);
     assert!(at_work.answer(&house.ctx, &given, provisioned()).await.applied);

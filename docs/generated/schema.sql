@@ -7,6 +7,10 @@ CREATE TABLE accounts (
     status_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     balance_minor bigint NOT NULL DEFAULT 0,
     low_balance_threshold_minor bigint NOT NULL DEFAULT 1000,
+    owner_id uuid,
+    currency text NOT NULL DEFAULT 'USD'::text,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT accounts_owner_id_fkey FOREIGN KEY (owner_id) REFERENCES users(id),
     CONSTRAINT accounts_pkey PRIMARY KEY (id)
 );
 
@@ -26,6 +30,15 @@ CREATE TABLE allocation_groups (
     release_noted_at timestamp with time zone,
     release_passed_on_at timestamp with time zone,
     CONSTRAINT allocation_groups_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE allocation_prices (
+    allocation_id uuid NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    price_micros_per_gpu_second bigint NOT NULL,
+    CONSTRAINT allocation_prices_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
+    CONSTRAINT allocation_prices_pkey PRIMARY KEY (allocation_id, from_at),
+    CONSTRAINT allocation_prices_price_micros_per_gpu_second_check CHECK (((price_micros_per_gpu_second >= 0) AND (price_micros_per_gpu_second <= 100000000)))
 );
 
 CREATE TABLE allocations (
@@ -221,6 +234,43 @@ CREATE TABLE join_tokens (
     CONSTRAINT join_tokens_secret_hash_key UNIQUE (secret_hash)
 );
 
+CREATE TABLE ledger_books (
+    book text NOT NULL,
+    currency text NOT NULL,
+    balance_minor bigint NOT NULL,
+    CONSTRAINT ledger_books_book_check CHECK ((book = ANY (ARRAY['revenue'::text, 'clearing'::text, 'adjustments'::text]))),
+    CONSTRAINT ledger_books_pkey PRIMARY KEY (book, currency)
+) WITH (fillfactor=50);
+
+CREATE TABLE ledger_entries (
+    number bigint NOT NULL,
+    posting_id uuid NOT NULL,
+    book text NOT NULL,
+    account_id uuid,
+    amount_minor bigint NOT NULL,
+    balance_after_minor bigint,
+    CONSTRAINT ledger_entries_book_check CHECK ((book = ANY (ARRAY['tenant'::text, 'revenue'::text, 'clearing'::text, 'adjustments'::text]))),
+    CONSTRAINT ledger_entries_check CHECK (((book = 'tenant'::text) = (account_id IS NOT NULL))),
+    CONSTRAINT ledger_entries_pkey PRIMARY KEY (number)
+);
+
+CREATE TABLE ledger_postings (
+    id uuid NOT NULL,
+    key text NOT NULL,
+    kind text NOT NULL,
+    account_id uuid NOT NULL,
+    currency text NOT NULL,
+    source_id uuid,
+    from_at timestamp with time zone,
+    until_at timestamp with time zone,
+    actor text NOT NULL,
+    reason text,
+    posted_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT ledger_postings_key_key UNIQUE (key),
+    CONSTRAINT ledger_postings_kind_check CHECK ((kind = ANY (ARRAY['usage'::text, 'unreachable'::text, 'overrun'::text, 'payment'::text, 'refund'::text, 'adjustment'::text]))),
+    CONSTRAINT ledger_postings_pkey PRIMARY KEY (id)
+);
+
 CREATE TABLE lifecycle_log (
     machine text NOT NULL,
     entity_id uuid NOT NULL,
@@ -288,6 +338,17 @@ CREATE TABLE node_listening (
     CONSTRAINT node_listening_check CHECK ((until >= since)),
     CONSTRAINT node_listening_one_check CHECK (one),
     CONSTRAINT node_listening_pkey PRIMARY KEY (one)
+);
+
+CREATE TABLE node_outages (
+    id uuid NOT NULL,
+    node_id uuid NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    until_at timestamp with time zone,
+    credited_until timestamp with time zone NOT NULL,
+    CONSTRAINT node_outages_check CHECK ((until_at >= from_at)),
+    CONSTRAINT node_outages_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+    CONSTRAINT node_outages_pkey PRIMARY KEY (id)
 );
 
 CREATE TABLE node_task_events (
@@ -360,6 +421,24 @@ CREATE TABLE nodes (
     CONSTRAINT nodes_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE notifications (
+    number bigint NOT NULL,
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    kind text NOT NULL,
+    cause text NOT NULL,
+    title text NOT NULL,
+    body text NOT NULL,
+    project_id uuid,
+    allocation_id uuid,
+    payment_session_id uuid,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    read_at timestamp with time zone,
+    CONSTRAINT notifications_number_key UNIQUE (number),
+    CONSTRAINT notifications_pkey PRIMARY KEY (id),
+    CONSTRAINT notifications_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
+);
+
 CREATE TABLE outbox_events (
     id uuid NOT NULL,
     subject text NOT NULL,
@@ -372,6 +451,19 @@ CREATE TABLE outbox_events (
     position bigint NOT NULL,
     traceparent text,
     CONSTRAINT outbox_events_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE payment_events (
+    id text NOT NULL,
+    kind text NOT NULL,
+    payload jsonb NOT NULL,
+    received_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    session_id uuid,
+    attempts integer NOT NULL DEFAULT 0,
+    due_at timestamp with time zone DEFAULT clock_timestamp(),
+    done_at timestamp with time zone,
+    outcome text,
+    CONSTRAINT payment_events_pkey PRIMARY KEY (id)
 );
 
 CREATE TABLE payment_sessions (
@@ -387,8 +479,21 @@ CREATE TABLE payment_sessions (
     credited_amount_minor bigint,
     reason text,
     ended_at timestamp with time zone,
+    user_id uuid,
+    idempotency_key text,
+    fingerprint bytea,
+    stripe_checkout_session_id text,
+    url text,
+    asked_until timestamp with time zone,
+    expires_at timestamp with time zone,
+    stripe_payment_intent_id text,
+    paid_amount_minor bigint,
+    paid_currency text,
+    refunded_minor bigint NOT NULL DEFAULT 0,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT payment_sessions_amount_minor_check CHECK ((amount_minor > 0)),
-    CONSTRAINT payment_sessions_pkey PRIMARY KEY (id)
+    CONSTRAINT payment_sessions_pkey PRIMARY KEY (id),
+    CONSTRAINT payment_sessions_refunded_minor_check CHECK ((refunded_minor >= 0))
 );
 
 CREATE TABLE policies (
@@ -410,11 +515,23 @@ CREATE TABLE project_members (
     CONSTRAINT project_members_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
 );
 
+CREATE TABLE project_spending (
+    project_id uuid NOT NULL,
+    month date NOT NULL,
+    spent_minor bigint NOT NULL,
+    capped_at timestamp with time zone,
+    CONSTRAINT project_spending_pkey PRIMARY KEY (project_id, month)
+) WITH (fillfactor=70);
+
 CREATE TABLE projects (
     id uuid NOT NULL,
     name text NOT NULL,
     created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT projects_pkey PRIMARY KEY (id)
+    account_id uuid,
+    spend_cap_minor bigint,
+    CONSTRAINT projects_account_id_fkey FOREIGN KEY (account_id) REFERENCES accounts(id),
+    CONSTRAINT projects_pkey PRIMARY KEY (id),
+    CONSTRAINT projects_spend_cap_minor_check CHECK ((spend_cap_minor >= 0))
 );
 
 CREATE TABLE regions (
@@ -441,6 +558,19 @@ CREATE TABLE sku_images (
     CONSTRAINT sku_images_pkey PRIMARY KEY (sku, "position"),
     CONSTRAINT sku_images_sku_fkey FOREIGN KEY (sku) REFERENCES skus(code),
     CONSTRAINT sku_images_sku_image_key UNIQUE (sku, image)
+);
+
+CREATE TABLE sku_prices (
+    sku text NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    price_micros_per_gpu_second bigint NOT NULL,
+    running boolean NOT NULL,
+    changed_by uuid,
+    reason text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT sku_prices_pkey PRIMARY KEY (sku, from_at),
+    CONSTRAINT sku_prices_price_micros_per_gpu_second_check CHECK (((price_micros_per_gpu_second >= 0) AND (price_micros_per_gpu_second <= 100000000))),
+    CONSTRAINT sku_prices_sku_fkey FOREIGN KEY (sku) REFERENCES skus(code)
 );
 
 CREATE TABLE skus (
@@ -511,6 +641,16 @@ CREATE TABLE terminal_sessions (
     CONSTRAINT terminal_sessions_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE usage_credits (
+    usage_record_id uuid NOT NULL,
+    window_at timestamp with time zone NOT NULL,
+    amount_minor bigint NOT NULL,
+    posting_id uuid NOT NULL,
+    outage_id uuid NOT NULL,
+    CONSTRAINT usage_credits_amount_minor_check CHECK ((amount_minor >= 0)),
+    CONSTRAINT usage_credits_pkey PRIMARY KEY (usage_record_id, window_at)
+);
+
 CREATE TABLE usage_records (
     id uuid NOT NULL,
     status text NOT NULL DEFAULT 'open'::text,
@@ -519,8 +659,33 @@ CREATE TABLE usage_records (
     allocation_id uuid NOT NULL,
     started_at timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
+    opened_seq bigint,
+    account_id uuid,
+    project_id uuid,
+    node_id uuid,
+    sku text,
+    gpus smallint,
+    price_micros_per_gpu_second bigint NOT NULL DEFAULT 0,
+    micros_per_minor bigint NOT NULL DEFAULT 10000,
+    repriced boolean NOT NULL DEFAULT false,
+    charged_until timestamp with time zone,
+    charged_minor bigint NOT NULL DEFAULT 0,
+    settled_at timestamp with time zone,
     CONSTRAINT usage_records_allocation_id_fkey FOREIGN KEY (allocation_id) REFERENCES allocations(id),
+    CONSTRAINT usage_records_micros_per_minor_check CHECK ((micros_per_minor > 0)),
     CONSTRAINT usage_records_pkey PRIMARY KEY (id)
+) WITH (fillfactor=60);
+
+CREATE TABLE usage_windows (
+    usage_record_id uuid NOT NULL,
+    window_at timestamp with time zone NOT NULL,
+    micros integer NOT NULL,
+    amount_minor bigint NOT NULL,
+    posting_id uuid,
+    heartbeat_at timestamp with time zone,
+    CONSTRAINT usage_windows_amount_minor_check CHECK ((amount_minor >= 0)),
+    CONSTRAINT usage_windows_micros_check CHECK (((micros >= 1) AND (micros <= 60000000))),
+    CONSTRAINT usage_windows_pkey PRIMARY KEY (usage_record_id, window_at)
 );
 
 CREATE TABLE users (
@@ -532,6 +697,34 @@ CREATE TABLE users (
     created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     disabled_at timestamp with time zone,
     CONSTRAINT users_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE webhook_deliveries (
+    webhook_id uuid NOT NULL,
+    notification_id uuid NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    due_at timestamp with time zone DEFAULT clock_timestamp(),
+    delivered_at timestamp with time zone,
+    given_up_at timestamp with time zone,
+    http_status smallint,
+    error text,
+    attempted_at timestamp with time zone,
+    CONSTRAINT webhook_deliveries_notification_id_fkey FOREIGN KEY (notification_id) REFERENCES notifications(id),
+    CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (webhook_id, notification_id),
+    CONSTRAINT webhook_deliveries_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhooks(id)
+);
+
+CREATE TABLE webhooks (
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    url text NOT NULL,
+    secret text NOT NULL,
+    previous_secret text,
+    previous_secret_until timestamp with time zone,
+    created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    deleted_at timestamp with time zone,
+    CONSTRAINT webhooks_pkey PRIMARY KEY (id),
+    CONSTRAINT webhooks_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
 );
 
 CREATE TABLE workflow_runs (
@@ -553,6 +746,17 @@ CREATE TABLE workflow_runs (
     traceparent text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (id)
 );
+
+CREATE INDEX accounts_crossing ON public.accounts USING btree (id) WHERE (status <>
+CASE
+    WHEN (balance_minor <= 0) THEN 'depleted'::text
+    WHEN (balance_minor <= low_balance_threshold_minor) THEN 'low_balance'::text
+    ELSE 'healthy'::text
+END);
+
+CREATE INDEX accounts_depleted ON public.accounts USING btree (status_at) WHERE (status = 'depleted'::text);
+
+CREATE UNIQUE INDEX accounts_owner ON public.accounts USING btree (owner_id) WHERE (owner_id IS NOT NULL);
 
 CREATE INDEX allocation_groups_pending ON public.allocation_groups USING btree (release_noted_at) WHERE ((release_id IS NOT NULL) AND (release_passed_on_at IS NULL));
 
@@ -610,11 +814,21 @@ CREATE INDEX idempotency_keys_age ON public.idempotency_keys USING btree (create
 
 CREATE INDEX join_tokens_unused ON public.join_tokens USING btree (node_id) WHERE (used_at IS NULL);
 
+CREATE INDEX ledger_entries_account ON public.ledger_entries USING btree (account_id, number) WHERE (account_id IS NOT NULL);
+
+CREATE UNIQUE INDEX ledger_entries_posting ON public.ledger_entries USING btree (posting_id, book);
+
+CREATE INDEX ledger_postings_source ON public.ledger_postings USING btree (source_id) WHERE (source_id IS NOT NULL);
+
 CREATE UNIQUE INDEX node_agents_live ON public.node_agents USING btree (node_id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX node_agents_revoked ON public.node_agents USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
 CREATE INDEX node_certificates_agent ON public.node_certificates USING btree (agent_id, not_after);
+
+CREATE UNIQUE INDEX node_outages_open ON public.node_outages USING btree (node_id) WHERE (until_at IS NULL);
+
+CREATE INDEX node_outages_owed ON public.node_outages USING btree (id) WHERE ((until_at IS NULL) OR (credited_until < until_at));
 
 CREATE INDEX node_task_events_position ON public.node_task_events USING btree (task_id, "position");
 
@@ -634,15 +848,55 @@ CREATE INDEX nodes_free ON public.nodes USING btree (sku, region, free_slots, fr
 
 CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (status = 'ready'::text);
 
+CREATE UNIQUE INDEX notifications_cause ON public.notifications USING btree (user_id, cause);
+
+CREATE INDEX notifications_unread ON public.notifications USING btree (user_id) WHERE (read_at IS NULL);
+
+CREATE INDEX notifications_user ON public.notifications USING btree (user_id, number);
+
 CREATE INDEX outbox_events_unpublished ON public.outbox_events USING btree ("position") WHERE (published_at IS NULL);
+
+CREATE INDEX payment_events_due ON public.payment_events USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX payment_events_session ON public.payment_events USING btree (session_id) WHERE (session_id IS NOT NULL);
+
+CREATE INDEX payment_sessions_account ON public.payment_sessions USING btree (account_id, id);
+
+CREATE UNIQUE INDEX payment_sessions_key ON public.payment_sessions USING btree (user_id, idempotency_key);
+
+CREATE INDEX payment_sessions_open ON public.payment_sessions USING btree (status, status_at) WHERE (status <> ALL (ARRAY['credited'::text, 'expired'::text]));
+
+CREATE UNIQUE INDEX payment_sessions_payment ON public.payment_sessions USING btree (stripe_payment_intent_id);
+
+CREATE UNIQUE INDEX payment_sessions_stripe ON public.payment_sessions USING btree (stripe_checkout_session_id);
+
+CREATE INDEX payment_sessions_user ON public.payment_sessions USING btree (user_id, id);
 
 CREATE INDEX project_members_project ON public.project_members USING btree (project_id, user_id);
 
+CREATE INDEX projects_account ON public.projects USING btree (account_id);
+
 CREATE UNIQUE INDEX terminal_sessions_live ON public.terminal_sessions USING btree (allocation_id) WHERE (status <> ALL (ARRAY['closed'::text, 'error'::text]));
+
+CREATE INDEX usage_credits_posting ON public.usage_credits USING btree (posting_id);
+
+CREATE INDEX usage_records_account ON public.usage_records USING btree (account_id, started_at);
+
+CREATE INDEX usage_records_node ON public.usage_records USING btree (node_id, started_at);
 
 CREATE UNIQUE INDEX usage_records_open ON public.usage_records USING btree (allocation_id) WHERE (status = 'open'::text);
 
+CREATE UNIQUE INDEX usage_records_opening ON public.usage_records USING btree (allocation_id, opened_seq);
+
+CREATE INDEX usage_records_unsettled ON public.usage_records USING btree (account_id, id) WHERE ((settled_at IS NULL) AND (account_id IS NOT NULL));
+
+CREATE INDEX usage_windows_posting ON public.usage_windows USING btree (posting_id);
+
 CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
+
+CREATE INDEX webhook_deliveries_due ON public.webhook_deliveries USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX webhooks_user ON public.webhooks USING btree (user_id, id) WHERE (deleted_at IS NULL);
 
 CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHERE (done_at IS NULL);
 
@@ -998,6 +1252,29 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.micros_between(since timestamp with time zone, until timestamp with time zone)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$ SELECT (extract(epoch FROM until - since) * 1000000)::bigint $function$;
+
+CREATE OR REPLACE FUNCTION public.minor_micros(currency text)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+    SELECT CASE WHEN currency IN ('BIF', 'CLP', 'DJF', 'GNF', 'JPY', 'KMF', 'KRW', 'MGA', 'PYG', 'RWF', 'UGX', 'VND', 'VUV', 'XAF', 'XOF',
+                                  'XPF') THEN 1000000
+                WHEN currency IN ('BHD', 'JOD', 'KWD', 'OMR', 'TND') THEN 1000
+                ELSE 10000 END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.minor_of(rate bigint, micros bigint, micros_per_minor bigint)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$ SELECT (rate * (micros / 1000000) + (rate * (micros % 1000000)) / 1000000) / micros_per_minor $function$;
+
 CREATE OR REPLACE FUNCTION public.pick_node(in_region text, of_sku text, with_image text, wanted smallint)
  RETURNS uuid
  LANGUAGE plpgsql
@@ -1078,6 +1355,57 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.repriced_minor(of_allocation uuid, agreed bigint, gpus smallint, since timestamp with time zone, until timestamp with time zone, micros_per_minor bigint)
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+    SELECT coalesce((sum(price * gpus * (micros / 1000000)) + div(sum(price * gpus * (micros % 1000000)), 1000000))::bigint / micros_per_minor, 0)
+      FROM (
+           SELECT price, micros_between(greatest(from_at, since), least(coalesce(lead(from_at) OVER (ORDER BY from_at), 'infinity'), until)) AS micros
+             FROM (
+                  SELECT '-infinity'::timestamptz AS from_at, agreed AS price
+                  UNION ALL
+                  SELECT from_at, price_micros_per_gpu_second FROM allocation_prices WHERE allocation_id = of_allocation
+                  ) AS stretch
+           ) AS priced
+     WHERE micros > 0
+$function$;
+
+CREATE OR REPLACE FUNCTION public.require_balance()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    broken uuid;
+BEGIN
+    SELECT posting_id INTO broken FROM entered GROUP BY posting_id HAVING sum(amount_minor) <> 0 OR count(*) < 2 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the entries of posting % do not sum to zero', broken USING ERRCODE = 'BT003';
+    END IF;
+    SELECT posting_id INTO broken FROM entered WHERE NOT EXISTS (SELECT 1 FROM ledger_postings WHERE id = posting_id) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no posting %', broken USING ERRCODE = 'BT003';
+    END IF;
+    RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.require_entries()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    broken uuid;
+BEGIN
+    SELECT id INTO broken FROM posted WHERE NOT EXISTS (SELECT 1 FROM ledger_entries WHERE posting_id = id) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'posting % has no entries', broken USING ERRCODE = 'BT003';
+    END IF;
+    RETURN NULL;
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.require_log_record()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1148,6 +1476,14 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.claims FOR EACH ROW WHEN (
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.claims DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('claim');
 
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER balanced AFTER INSERT ON public.ledger_entries REFERENCING NEW TABLE AS entered FOR EACH STATEMENT EXECUTE FUNCTION require_balance();
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_postings FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER entered AFTER INSERT ON public.ledger_postings REFERENCING NEW TABLE AS posted FOR EACH STATEMENT EXECUTE FUNCTION require_entries();
+
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_log FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
@@ -1208,6 +1544,8 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.terminal_sessions FOR EACH
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.terminal_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('terminal_session');
 
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.usage_credits FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.usage_records FOR EACH ROW EXECUTE FUNCTION enforce_usage_record();
 
 CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.usage_records DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('usage_record');
@@ -1217,3 +1555,5 @@ CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.usage_records F
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.usage_records FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_usage_record();
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.usage_records DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('usage_record');
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.usage_windows FOR EACH STATEMENT EXECUTE FUNCTION reject_change();

@@ -146,7 +146,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 const fn exit_of(code: ProblemCode) -> Exit {
     match code {
         ProblemCode::Unauthenticated => Exit::NotAuthenticated,
-        ProblemCode::BalanceDepleted => Exit::InsufficientBalance,
+        ProblemCode::BalanceDepleted | ProblemCode::SpendingCapReached => Exit::InsufficientBalance,
         ProblemCode::NotFound => Exit::NotFound,
         ProblemCode::SkuUnavailable => Exit::NoCapacity,
         ProblemCode::Conflict
@@ -174,7 +174,8 @@ const fn next_of(code: ProblemCode) -> Option<&'static str> {
         ProblemCode::Unauthenticated => Some("login"),
         ProblemCode::Forbidden => Some("context list"),
         ProblemCode::NotFound | ProblemCode::Conflict => Some("alloc list"),
-        ProblemCode::SkuUnavailable | ProblemCode::BalanceDepleted => Some("sku list"),
+        ProblemCode::SkuUnavailable => Some("sku list"),
+        ProblemCode::BalanceDepleted | ProblemCode::SpendingCapReached => Some("balance"),
         ProblemCode::Unavailable | ProblemCode::Internal => Some("status"),
         ProblemCode::BadRequest
         | ProblemCode::IdempotencyKeyMissing

@@ -33,6 +33,12 @@ pub enum Error {
         /// What each filter of the placement took away, when it came to that.
         narrowed: Vec<Narrowed>,
     },
+    /// There is nothing left to pay with.
+    #[error("{0}")]
+    BalanceDepleted(String),
+    /// The project may not cost more this month.
+    #[error("{0}")]
+    SpendingCapReached(String),
     /// The key was used for another body.
     #[error("this Idempotency-Key was used for another request")]
     IdempotencyMismatch,

@@ -50,9 +50,8 @@ pub async fn look(ctx: &Ctx, caller: &Caller, key: Option<&Key>) -> Result<Answe
         Begun::Fresh(tx) => tx,
     };
     let open = findings::observe(&mut tx, terms(ctx)).await?;
-    let metered = findings::is_metered(&mut tx).await?;
     measure(&open);
-    let look = Look { clean: open.is_empty(), open: count(&open), metered };
+    let look = Look { clean: open.is_empty(), open: count(&open) };
     let deed = Deed::new(caller, Action::FleetAudit, "fleet", "all");
     finish(tx, &deed, key, 200, look).await
 }

@@ -9,6 +9,7 @@ pub mod allocation_group;
 pub mod app_instance;
 mod assembly;
 pub mod audit_log;
+pub mod billing;
 pub mod caller;
 pub mod catalogue;
 pub mod claim;

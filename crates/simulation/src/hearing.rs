@@ -89,6 +89,8 @@ fn fault_in(heard: &Heard) -> Option<String> {
         | Error::Invalid(_)
         | Error::Conflict(_)
         | Error::SkuUnavailable { .. }
+        | Error::BalanceDepleted(_)
+        | Error::SpendingCapReached(_)
         | Error::IdempotencyMismatch
         | Error::IdempotencyInFlight => false,
     };

@@ -1,32 +1,66 @@
-//! Accounts: a balance and the line at which it is low. Its status follows from the two.
+//! Accounts: who pays, what they have, and the line at which that is low. Its status follows from the two; its balance is
+//! moved by [`ledger`](crate::ledger) and [`charging`](crate::charging), in the transaction of the entries.
 
 use domain::derived::{balance, crossing};
 use domain::ids::{AccountId, EventId};
 use domain::machines::Balance;
 use lifecycle::{Machine, Outcome, Source};
 use sqlx::Row as _;
+use uuid::Uuid;
 
 use crate::lifecycle::{Actor, Birth, Report, born, stored, write};
-use crate::{Error, Tx};
+use crate::{Error, Store, Tx};
 
-/// Adds an account with this balance; its status follows at once.
+/// How many accounts one sweep looks at.
+const SWEEP_MAX: i64 = 500;
+
+/// An account to be. It has nothing yet.
+#[derive(Clone, Debug)]
+pub struct NewAccount {
+    /// Its identity.
+    pub id: AccountId,
+    /// Whose it is.
+    pub owner: Option<Uuid>,
+    /// In which currency it is kept.
+    pub currency: String,
+    /// The line at which its owner is warned.
+    pub low_balance_threshold_minor: i64,
+}
+
+/// Opens an account; its status follows at once. Answers `false` when its owner has one.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn insert(
-    tx: &mut Tx,
-    id: AccountId,
-    balance_minor: i64,
-    birth: &Birth,
-) -> Result<(), Error> {
-    sqlx::query("INSERT INTO accounts (id, balance_minor) VALUES ($1, $2)")
-        .bind(id.uuid())
-        .bind(balance_minor)
-        .execute(tx.connection())
+pub async fn insert(tx: &mut Tx, account: &NewAccount, birth: &Birth) -> Result<bool, Error> {
+    let inserted = sqlx::query(
+        "INSERT INTO accounts (id, owner_id, currency, low_balance_threshold_minor)
+         VALUES ($1, $2, $3, $4)
+         ON CONFLICT (owner_id) WHERE owner_id IS NOT NULL DO NOTHING",
+    )
+    .bind(account.id.uuid())
+    .bind(account.owner)
+    .bind(&account.currency)
+    .bind(account.low_balance_threshold_minor)
+    .execute(tx.connection())
+    .await?
+    .rows_affected();
+    if inserted == 1 {
+        born::<Balance>(tx, account.id, birth).await?;
+        let _crossed = refold(tx, account.id, "opened with nothing in it").await?;
+    }
+    Ok(inserted == 1)
+}
+
+/// The account of a user.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find_of(tx: &mut Tx, owner: Uuid) -> Result<Option<AccountId>, Error> {
+    let row = sqlx::query("SELECT id FROM accounts WHERE owner_id = $1")
+        .bind(owner)
+        .fetch_optional(tx.connection())
         .await?;
-    born::<Balance>(tx, id, birth).await?;
-    let _crossed = refold(tx, id, "opening balance").await?;
-    Ok(())
+    row.map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
 }
 
 /// Compares the balance with its lines and, where it has crossed one, says so: once a crossing, however often it is
@@ -55,4 +89,26 @@ pub async fn refold(
     let actor = Actor::new(Source::Derived, "ledger");
     let report = Report::new(event, EventId(tx.new_id()), actor).because(cause);
     Ok(Some(write::<Balance>(tx, id.uuid(), &report).await?))
+}
+
+/// Some accounts whose status does not follow from their balance yet. Charging moves many balances in one statement and
+/// leaves the crossings to this; when there are none it costs one look into an empty index.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list_crossing(store: &Store) -> Result<Vec<AccountId>, Error> {
+    // The condition is that of the index.
+    let rows = sqlx::query(
+        "SELECT id
+           FROM accounts
+          WHERE status <> CASE WHEN balance_minor <= 0 THEN 'depleted'
+                               WHEN balance_minor <= low_balance_threshold_minor THEN 'low_balance'
+                               ELSE 'healthy' END
+          ORDER BY id
+          LIMIT $1",
+    )
+    .bind(SWEEP_MAX)
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(|row| Ok(AccountId(row.try_get(0)?))).collect()
 }

@@ -11,8 +11,8 @@ use sqlx::Row as _;
 use uuid::Uuid;
 
 use crate::allocation_groups;
-use crate::lifecycle::{Birth, Report, born, lost_race, stored, write, write_locked};
-use crate::{Error, Store, Tx};
+use crate::lifecycle::{Birth, Report, born, lost_race, stored, write_locked};
+use crate::{Error, Store, Tx, usage_records};
 
 /// An allocation to be.
 #[derive(Clone, Debug)]
@@ -345,14 +345,15 @@ async fn try_report(
     // Most allocations have no group: one statement finds that out and locks them.
     let alone = stored::lock_if::<Allocation>(tx, id.uuid(), "group_id IS NULL").await?;
     if alone.is_some() {
-        return write_locked::<Allocation>(tx, id.uuid(), report, alone).await;
+        return metered(tx, id, report, alone).await;
     }
     // Read without a lock: an allocation never changes its group.
     let group = group_of(tx, id).await?;
     if let Some(group) = group {
         allocation_groups::lock(tx, group).await?;
     }
-    let outcome = write::<Allocation>(tx, id.uuid(), report).await?;
+    let row = stored::lock::<Allocation>(tx, id.uuid()).await?;
+    let outcome = metered(tx, id, report, row).await?;
     if let (Some(group), true) = (group, outcome.is_applied()) {
         let cause = format!("allocation {id}, event {}", report.event_id);
         let followed = allocation_groups::refold(tx, group, &cause).await?;
@@ -361,6 +362,22 @@ async fn try_report(
             return Err(Error::Conflict);
         }
     }
+    Ok(outcome)
+}
+
+/// The move of a locked allocation, and its meter's.
+async fn metered(
+    tx: &mut Tx,
+    id: AllocationId,
+    report: &Report<<Allocation as Machine>::Event>,
+    row: Option<stored::Locked<<Allocation as Machine>::Status>>,
+) -> Result<Outcome<<Allocation as Machine>::Status>, Error> {
+    let running = match &row {
+        Some(row) => usage_records::hold(tx, id, row.status, report.event).await?,
+        None => None,
+    };
+    let outcome = write_locked::<Allocation>(tx, id.uuid(), report, row).await?;
+    usage_records::follow(tx, id, running, &outcome).await?;
     Ok(outcome)
 }
 

@@ -178,6 +178,19 @@ pub async fn find_sku(store: &Store, code: &str) -> Result<Option<Sku>, Error> {
     row.as_ref().map(sku).transpose()
 }
 
+/// The currency that things are sold in: that of most SKUs. None when there are none.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sold_in(tx: &mut Tx) -> Result<Option<String>, Error> {
+    let row = sqlx::query(
+        "SELECT currency FROM skus GROUP BY currency ORDER BY count(*) DESC, currency LIMIT 1",
+    )
+    .fetch_optional(tx.connection())
+    .await?;
+    row.map(|row| Ok(row.try_get(0)?)).transpose()
+}
+
 /// For every SKU in every region how much is free on its freest machine: one look into an index each, whatever the size
 /// of the fleet.
 ///

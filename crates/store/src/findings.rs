@@ -103,17 +103,6 @@ pub async fn observe(tx: &mut Tx, terms: Terms) -> Result<Vec<(String, i64)>, Er
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Whether usage is metered here: as long as nobody has ever been charged, there is nothing to compare with.
-///
-/// # Errors
-/// When the database fails.
-pub async fn is_metered(tx: &mut Tx) -> Result<bool, Error> {
-    let row = sqlx::query("SELECT EXISTS (SELECT 1 FROM usage_records)")
-        .fetch_one(tx.connection())
-        .await?;
-    Ok(row.try_get(0)?)
-}
-
 /// The place of a finding in the list: whether it is closed, since when it is known, which.
 pub type Place = (bool, Timestamp, Uuid);
 

@@ -53,6 +53,19 @@ pub struct Terms {
     pub region_known: bool,
     /// Their keys, of those that were named: identity and public key.
     pub ssh_keys: Vec<(Uuid, String)>,
+    /// Who pays for the project; none when it has no account.
+    pub payer: Option<Payer>,
+}
+
+/// Who pays for a project, and what they can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payer {
+    /// The currency of their account.
+    pub currency: String,
+    /// What is in it.
+    pub balance_minor: i64,
+    /// What the project may cost in a month, and has cost in this one.
+    pub cap_and_spent_minor: Option<(i64, i64)>,
 }
 
 /// Reads everything a request is judged by, in one statement.
@@ -62,7 +75,12 @@ pub struct Terms {
 pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
     let row = sqlx::query(
         "SELECT (SELECT role FROM project_members WHERE project_id = $1 AND user_id = $2),
-                sku.shape, sku.gpus_allowed, sku.price_micros_per_gpu_second, sku.currency,
+                sku.shape, sku.gpus_allowed,
+                coalesce((SELECT price_micros_per_gpu_second
+                            FROM sku_prices
+                           WHERE sku_prices.sku = sku.code AND from_at <= clock_timestamp()
+                           ORDER BY from_at DESC
+                           LIMIT 1), sku.price_micros_per_gpu_second), sku.currency,
                 (SELECT image
                    FROM sku_images
                   WHERE sku_images.sku = sku.code AND ($4::text IS NULL OR image = $4)
@@ -70,9 +88,15 @@ pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
                   LIMIT 1),
                 EXISTS (SELECT 1 FROM regions WHERE code = $5),
                 ARRAY(SELECT id FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id),
-                ARRAY(SELECT public_key FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id)
+                ARRAY(SELECT public_key FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id),
+                account.currency, account.balance_minor, project.spend_cap_minor,
+                coalesce((SELECT spent_minor
+                            FROM project_spending
+                           WHERE project_id = $1 AND month = (date_trunc('month', clock_timestamp(), 'UTC') AT TIME ZONE 'UTC')::date), 0)
            FROM (SELECT 1) AS always
-           LEFT JOIN skus AS sku ON sku.code = $3",
+           LEFT JOIN skus AS sku ON sku.code = $3
+           LEFT JOIN projects AS project ON project.id = $1
+           LEFT JOIN accounts AS account ON account.id = project.account_id",
     )
     .bind(asked.project)
     .bind(asked.user)
@@ -96,11 +120,20 @@ pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
     };
     let ids: Vec<Uuid> = row.try_get(7)?;
     let keys: Vec<String> = row.try_get(8)?;
+    let payer = match row.try_get::<Option<String>, _>(9)? {
+        None => None,
+        Some(currency) => {
+            let (cap, spent): (Option<i64>, i64) = (row.try_get(11)?, row.try_get(12)?);
+            let cap_and_spent_minor = cap.map(|cap| (cap, spent));
+            Some(Payer { currency, balance_minor: row.try_get(10)?, cap_and_spent_minor })
+        }
+    };
     Ok(Terms {
         role: role.and_then(ProjectRole::parse),
         sku,
         region_known: row.try_get(6)?,
         ssh_keys: ids.into_iter().zip(keys).collect(),
+        payer,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Projects and their members. A project never loses its last admin: whoever changes a membership locks the project
 //! first, so that two admins can't lower each other at once.
 
+use domain::ids::AccountId;
 use domain::policy::ProjectRole;
 use jiff::Timestamp;
 use lifecycle::Code as _;
@@ -19,6 +20,8 @@ pub struct NewProject<'a> {
     pub name: &'a str,
     /// Its first admin.
     pub admin: Uuid,
+    /// Who pays for it.
+    pub account: Option<AccountId>,
 }
 
 /// A project, as one of its members sees it.
@@ -87,8 +90,8 @@ pub async fn role_of(
 pub async fn insert(tx: &mut Tx, project: NewProject<'_>) -> Result<Project, Error> {
     let row = sqlx::query(
         "WITH project AS (
-            INSERT INTO projects (id, name)
-            VALUES ($1, $2)
+            INSERT INTO projects (id, name, account_id)
+            VALUES ($1, $2, $4)
             RETURNING id, name, created_at
          ), member AS (
             INSERT INTO project_members (project_id, user_id, role)
@@ -101,6 +104,7 @@ pub async fn insert(tx: &mut Tx, project: NewProject<'_>) -> Result<Project, Err
     .bind(project.id)
     .bind(project.name)
     .bind(project.admin)
+    .bind(project.account.map(|account| account.uuid()))
     .fetch_one(tx.connection())
     .await?;
     read(&row)

@@ -1,36 +1,124 @@
-//! Usage records: stretches of billable time, at most one open an allocation.
+//! Usage records: stretches of billable time, at most one open an allocation. They are opened and closed by the allocation's own
+//! transitions, in the same transaction and at the same moment, so that there is nothing for a message to bring too late.
 
-use domain::ids::{AllocationId, UsageRecordId};
-use domain::machines::UsageRecord;
+use domain::ids::{AllocationId, EventId, UsageRecordId};
+use domain::machines::allocation::{Event as Moving, Status};
+use domain::machines::usage_record::Event;
+use domain::machines::{ENDED_AT, UsageRecord};
+use lifecycle::{Outcome, Source, Value};
+use sqlx::Row as _;
+use uuid::Uuid;
 
-use crate::lifecycle::{Birth, born};
+use crate::lifecycle::{Actor, Birth, Report, born, write};
 use crate::{Error, Tx};
 
-/// Opens a record at the moment at which the allocation last became active. Answers `false` when it never did.
-///
-/// # Errors
-/// When the database fails: also when the allocation has an open record.
-pub async fn insert(
+/// Who opens and closes.
+const METER: &str = "meter";
+
+/// The open record of an allocation, locked. Whoever is about to end a stretch takes it before the moment of the end is
+/// taken: then nothing is being charged behind that moment, nor can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running(UsageRecordId);
+
+/// Locks the open record of an allocation, if this event may end it.
+pub(crate) async fn hold(
     tx: &mut Tx,
-    id: UsageRecordId,
     allocation: AllocationId,
-    birth: &Birth,
-) -> Result<bool, Error> {
-    let inserted = sqlx::query(
-        "INSERT INTO usage_records (id, allocation_id, started_at)
-         SELECT $1, entity_id, occurred_at
-           FROM lifecycle_log
-          WHERE entity_id = $2 AND machine = 'allocation' AND to_status = 'active'
-          ORDER BY seq DESC
-          LIMIT 1",
+    status: Status,
+    event: Moving,
+) -> Result<Option<Running>, Error> {
+    let ends = matches!(event, Moving::ReleaseRequested | Moving::RestartFailedToReturn);
+    if !ends || !matches!(status, Status::Active | Status::Restarting) {
+        return Ok(None);
+    }
+    let row = sqlx::query(
+        "SELECT id FROM usage_records WHERE allocation_id = $1 AND status = 'open' FOR UPDATE",
+    )
+    .bind(allocation.uuid())
+    .fetch_optional(tx.connection())
+    .await?;
+    row.map(|row| Ok(Running(UsageRecordId(row.try_get(0)?)))).transpose()
+}
+
+/// Lets the meter follow a step of an allocation: a stretch begins when it becomes active, and ends when it is no more the
+/// tenant's or no more in working order. A restart goes on in the same stretch; one that failed ends it.
+pub(crate) async fn follow(
+    tx: &mut Tx,
+    allocation: AllocationId,
+    running: Option<Running>,
+    outcome: &Outcome<Status>,
+) -> Result<(), Error> {
+    let Outcome::Applied { to, .. } = outcome else {
+        return Ok(());
+    };
+    match (to, running) {
+        (Status::Active, _) => open(tx, allocation).await,
+        (Status::RestartFailed | Status::Releasing, Some(running)) => {
+            close(tx, allocation, running).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Opens a record at the moment at which the allocation became active, unless one is open.
+async fn open(tx: &mut Tx, allocation: AllocationId) -> Result<(), Error> {
+    let id = UsageRecordId(tx.new_id());
+    let row = sqlx::query(
+        "INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, node_id, sku,
+                gpus, price_micros_per_gpu_second, micros_per_minor, repriced)
+         SELECT $1, allocation.id, allocation.status_at, allocation.status_at, allocation.seq, project.account_id,
+                allocation.project_id,
+                (SELECT node_id FROM claims WHERE claims.allocation_id = allocation.id LIMIT 1),
+                allocation.sku, allocation.gpus, allocation.price_micros_per_gpu_second, minor_micros(allocation.currency),
+                EXISTS (SELECT 1 FROM allocation_prices AS changed WHERE changed.allocation_id = allocation.id)
+           FROM allocations AS allocation
+           LEFT JOIN projects AS project ON project.id = allocation.project_id
+          WHERE allocation.id = $2
+            AND NOT EXISTS (SELECT 1 FROM usage_records WHERE allocation_id = $2 AND status = 'open')
+         RETURNING opened_seq",
     )
     .bind(id.uuid())
     .bind(allocation.uuid())
-    .execute(tx.connection())
-    .await?
-    .rows_affected();
-    if inserted == 1 {
-        born::<UsageRecord>(tx, id, birth).await?;
+    .fetch_optional(tx.connection())
+    .await?;
+    if let Some(row) = row {
+        let actor = Actor::new(Source::Worker, METER);
+        let mut birth = Birth::new(EventId(tx.new_id()), actor);
+        birth.cause = Some(format!("allocation {allocation}, step {}", row.try_get::<i64, _>(0)?));
+        born::<UsageRecord>(tx, id, &birth).await?;
     }
-    Ok(inserted == 1)
+    Ok(())
+}
+
+/// Closes a record at the moment at which the allocation took its last step.
+async fn close(tx: &mut Tx, allocation: AllocationId, running: Running) -> Result<(), Error> {
+    let row = sqlx::query(
+        "SELECT (extract(epoch FROM status_at) * 1000000)::bigint, seq FROM allocations WHERE id = $1",
+    )
+    .bind(allocation.uuid())
+    .fetch_one(tx.connection())
+    .await?;
+    let cause = format!("allocation {allocation}, step {}", row.try_get::<i64, _>(1)?);
+    let report =
+        Report::new(Event::Closing, EventId(tx.new_id()), Actor::new(Source::Worker, METER))
+            .with(ENDED_AT, Value::Time(row.try_get(0)?))
+            .because(cause);
+    let closed = write::<UsageRecord>(tx, running.0.uuid(), &report).await?;
+    if closed.is_retryable() { Err(Error::Conflict) } else { Ok(()) }
+}
+
+/// The open record of an allocation.
+///
+/// # Errors
+/// When the database fails.
+pub async fn find_open(
+    tx: &mut Tx,
+    allocation: AllocationId,
+) -> Result<Option<UsageRecordId>, Error> {
+    let row =
+        sqlx::query("SELECT id FROM usage_records WHERE allocation_id = $1 AND status = 'open'")
+            .bind(allocation.uuid())
+            .fetch_optional(tx.connection())
+            .await?;
+    row.map(|row| Ok(UsageRecordId(row.try_get::<Uuid, _>(0)?))).transpose()
 }

@@ -2,12 +2,12 @@
 
 use control::node::admin;
 use control::node::enrol::{AgentIdentity, enrol};
-use domain::ids::{AllocationId, EventId, NodeId, OperationId, StorageAttachmentId, UsageRecordId};
+use domain::ids::{AllocationId, EventId, NodeId, OperationId, StorageAttachmentId};
 use domain::machines::StorageAttachment;
 use domain::machines::storage_attachment::{Event, Status};
 use lifecycle::Source;
 use store::lifecycle::{Birth, Report, apply};
-use store::{storage_attachments, usage_records};
+use store::storage_attachments;
 use uuid::Uuid;
 use wire::node::{Enrolment, JoinToken, PROTOCOL};
 
@@ -38,15 +38,6 @@ impl House {
         .fetch_all(&self.database.sql)
         .await
         .expect("tasks")
-    }
-
-    /// Opens a usage record for an allocation, as the meter will.
-    pub async fn charge(&self, allocation: Uuid) {
-        let mut tx = self.database.store.begin().await.expect("a transaction");
-        let (id, of) = (UsageRecordId(new_id()), AllocationId(allocation));
-        let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
-        assert!(usage_records::insert(&mut tx, id, of, &birth).await.expect("a record"));
-        tx.commit().await.expect("it is charged for");
     }
 
     /// Mounts storage in an allocation, as the story of storage will.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use control::account::install;
 use control::allocation::{create, release, restart, view};
 use control::allocation_group;
+use control::billing;
 use control::idempotency::{Answer, Key};
 use control::node::enrol::{AgentIdentity, enrol};
 use control::node::{admin, task};
@@ -38,6 +39,9 @@ pub use looks::{Ordered, Step};
 
 /// More passes than any story needs: what is not settled by then never will be.
 const PASSES_MAX: usize = 500;
+
+/// What the tenant has to begin with, in minor units.
+pub const FUNDS_MINOR: i64 = 1_000_000;
 
 /// A complete proof.
 pub const CLEAN: CleanupProof =
@@ -174,6 +178,7 @@ impl House {
         let operator = person(&ctx, "operator@example.test", true).await;
         let project =
             install::ensure_project(&ctx, tenant.user_id, "house").await.expect("a project");
+        billing::account::welcome(&ctx, tenant.user_id, FUNDS_MINOR).await.expect("money");
         let worker = Worker::start(&database.url(), policies);
         House { database, ctx, spine, tenant, operator, project, nodes: Vec::new(), worker }
     }

@@ -26,7 +26,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgPool};
 use store::{Options, Store};
 use uuid::Uuid;
 
-pub use house::{Act, CLEAN, House, Ordered, ScriptedNode, Step, envelope_of};
+pub use house::{Act, CLEAN, FUNDS_MINOR, House, Ordered, ScriptedNode, Step, envelope_of};
 pub use nats::NatsServer;
 pub use pulse::Inventory;
 pub use rows::{Fixture, actor};

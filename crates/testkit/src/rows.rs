@@ -4,12 +4,13 @@ use domain::ids::{
     AccountId, AllocationGroupId, AllocationId, ClaimId, EventId, NodeId, NodeTaskId, OperationId,
     PaymentSessionId, SlotId, StorageAttachmentId, TerminalSessionId, UsageRecordId,
 };
+use domain::ledger::PostingKind;
 use domain::machines::allocation::{Event, Status};
 use domain::machines::{Node, node};
 use lifecycle::{Outcome, Source};
 use store::lifecycle::{Actor, Birth, Report, apply};
 use store::{
-    Error, Tx, accounts, allocation_groups, allocations, claims, node_tasks, nodes,
+    Error, Tx, accounts, allocation_groups, allocations, claims, ledger, node_tasks, nodes,
     payment_sessions, storage_attachments, terminal_sessions, usage_records,
 };
 use uuid::Uuid;
@@ -160,7 +161,14 @@ impl Database {
         let made = match machine {
             "allocation" => return self.allocation().await.allocation.uuid(),
             "claim" => return self.leaving_allocation().await.claim.uuid(),
-            "node_task" | "terminal_session" | "storage_attachment" | "usage_record" => {
+            "usage_record" => {
+                let active = self.active_allocation().await.allocation;
+                let found =
+                    self.in_transaction(async |tx| usage_records::find_open(tx, active).await);
+                let open: Option<UsageRecordId> = found.await.expect("the database answers");
+                return open.expect("what is active is metered").uuid();
+            }
+            "node_task" | "terminal_session" | "storage_attachment" => {
                 let around = self.active_allocation().await;
                 self.in_transaction(async |tx| insert_around(tx, machine, id, &around).await).await
             }
@@ -219,9 +227,31 @@ async fn insert_alone(tx: &mut Tx, machine: &str, id: Uuid) -> Result<(), Error>
             };
             payment_sessions::insert(tx, &session, &birth()).await
         }
-        "balance" => accounts::insert(tx, AccountId(id), 1_000_000, &birth()).await,
+        "balance" => funded(tx, AccountId(id)).await,
         other => panic!("nobody knows how a {other} is made"),
     }
+}
+
+/// An account with more than enough in it.
+async fn funded(tx: &mut Tx, id: AccountId) -> Result<(), Error> {
+    let new = accounts::NewAccount {
+        id,
+        owner: None,
+        currency: "EUR".to_owned(),
+        low_balance_threshold_minor: 1_000,
+    };
+    assert!(accounts::insert(tx, &new, &birth()).await?, "it has no owner");
+    let gift = ledger::NewPosting {
+        key: &format!("gift/{id}"),
+        kind: PostingKind::Adjustment,
+        account: id,
+        amount_minor: 1_000_000,
+        source_id: None,
+        actor: "a test",
+        reason: Some("to begin with"),
+    };
+    assert!(ledger::post(tx, &gift).await?.is_some_and(|posted| posted.fresh));
+    Ok(())
 }
 
 /// A row of a machine that belongs to an allocation.
@@ -259,10 +289,6 @@ async fn insert_around(
                 attach: operation,
             };
             storage_attachments::insert(tx, &attachment, birth()).await?;
-        }
-        "usage_record" => {
-            let opened = usage_records::insert(tx, UsageRecordId(id), allocation, &birth()).await?;
-            assert!(opened, "the allocation was active");
         }
         other => panic!("nobody knows how a {other} is made"),
     }

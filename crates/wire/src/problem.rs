@@ -14,6 +14,7 @@ codes! {
         IdempotencyKeyMissing = "idempotency_key_missing",
         Unauthenticated = "unauthenticated",
         BalanceDepleted = "balance_depleted",
+        SpendingCapReached = "spending_cap_reached",
         Forbidden = "forbidden",
         NotFound = "not_found",
         MethodNotAllowed = "method_not_allowed",
@@ -42,7 +43,7 @@ impl ProblemCode {
         match self {
             ProblemCode::BadRequest | ProblemCode::IdempotencyKeyMissing => 400,
             ProblemCode::Unauthenticated => 401,
-            ProblemCode::BalanceDepleted => 402,
+            ProblemCode::BalanceDepleted | ProblemCode::SpendingCapReached => 402,
             ProblemCode::Forbidden => 403,
             ProblemCode::NotFound => 404,
             ProblemCode::MethodNotAllowed => 405,
@@ -68,6 +69,7 @@ impl ProblemCode {
             ProblemCode::IdempotencyKeyMissing => "An Idempotency-Key is needed",
             ProblemCode::Unauthenticated => "Who are you?",
             ProblemCode::BalanceDepleted => "The balance is used up",
+            ProblemCode::SpendingCapReached => "The project has cost what it may this month",
             ProblemCode::Forbidden => "You may not do this",
             ProblemCode::NotFound => "There is no such thing",
             ProblemCode::MethodNotAllowed => "Not this method",
@@ -97,7 +99,12 @@ impl ProblemCode {
             ProblemCode::Unauthenticated => {
                 "Send a token that is valid: `Authorization: Bearer …`. `berth login` gets one."
             }
-            ProblemCode::BalanceDepleted => "Top up the balance and ask again.",
+            ProblemCode::BalanceDepleted => {
+                "Top up the balance and ask again: `berth topup`, or POST /payments/checkout-session."
+            }
+            ProblemCode::SpendingCapReached => {
+                "Ask a project admin to raise the cap, or wait for the next month."
+            }
             ProblemCode::Forbidden => {
                 "Ask a project admin or an operator, or use a token with the scope."
             }

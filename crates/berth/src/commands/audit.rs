@@ -44,21 +44,20 @@ impl Audit {
         if let Some(AuditCommand::Log(log)) = self.command {
             return log.run(session).await;
         }
-        let (found, compared) = match self.database.as_deref() {
+        let (found, disagreements) = match self.database.as_deref() {
             Some(url) => of_database(url).await?,
             None => {
                 let client = session.client()?;
                 (client.invariants().await?, findings::of_api(&client).await?)
             }
         };
-        let disagreements = &compared.found;
         let clean = found.clean && disagreements.is_empty();
         if self.output.json {
-            let (invariants, metered) = (&found.invariants, compared.metered);
-            say::json(&Audited { clean, invariants, findings: disagreements, metered })?;
+            let invariants = &found.invariants;
+            say::json(&Audited { clean, invariants, findings: &disagreements })?;
         } else {
             show(&found)?;
-            findings::show(&compared)?;
+            findings::show(&disagreements)?;
         }
         let broken = found.invariants.iter().filter(|each| each.count > 0).count();
         if clean && broken == 0 {
@@ -90,11 +89,9 @@ struct Audited<'a> {
     clean: bool,
     invariants: &'a [Invariant],
     findings: &'a [findings::Found],
-    /// Whether usage was compared too.
-    metered: bool,
 }
 
-async fn of_database(url: &str) -> Done<(Invariants, findings::Compared)> {
+async fn of_database(url: &str) -> Done<(Invariants, Vec<findings::Found>)> {
     let store = Store::open(url, Options { connections_max: 1, ..Options::default() }).await;
     let store = store.context("the database can't be asked")?;
     let asked = store::audit::run(&store).await.context("the database can't be asked")?;

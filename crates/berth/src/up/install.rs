@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use control::account::{self, install};
-use control::{Caller, Ctx, catalogue};
+use control::{Caller, Ctx, billing, catalogue};
 use domain::policy::Scope;
 use uuid::Uuid;
 
@@ -45,6 +45,9 @@ const OPERATOR: Somebody = Somebody {
     scopes: &[Scope::Read, Scope::Write, Scope::Admin],
 };
 
+/// What the tenant has to try things with, in minor units.
+const WELCOME_MINOR: i64 = 10_000;
+
 /// What the installation has given us.
 pub(super) struct Installed {
     /// The operator, to add nodes as.
@@ -62,6 +65,7 @@ pub(super) async fn run(ctx: &Ctx, place: &Place, api: &str) -> Done<Installed> 
     let (demo, operator) =
         (user(ctx, &DEMO, &passwords).await?, user(ctx, &OPERATOR, &passwords).await?);
     let project = install::ensure_project(ctx, demo, "demo").await.context("the project")?;
+    billing::account::welcome(ctx, demo, WELCOME_MINOR).await.context("the balance")?;
     let file = context::path()?;
     let known = Contexts::read(&file)?;
     let demo_token = token(ctx, &DEMO, demo, &known).await?;

@@ -8,7 +8,7 @@ use wire::http::account::FreshToken;
 use super::faults::Faults;
 use super::{password, tokens};
 use crate::audit_log::{Action, by_system};
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, billing};
 
 /// The user with that address, made if there is none. One who is there keeps name, rights and password.
 ///
@@ -58,7 +58,8 @@ pub async fn ensure_project(ctx: &Ctx, admin: Uuid, name: &str) -> Result<Uuid, 
     let name = faults.name("/name", name);
     faults.settle()?;
     let mut tx = ctx.store.begin().await?;
-    let new = store::projects::NewProject { id: tx.new_id(), name, admin };
+    let account = Some(billing::account::ensure(ctx, &mut tx, admin).await?);
+    let new = store::projects::NewProject { id: tx.new_id(), name, admin, account };
     let fresh = new.id;
     let id = store::projects::ensure(&mut tx, new).await?;
     if id == fresh {

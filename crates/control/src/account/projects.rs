@@ -8,7 +8,7 @@ use super::faults::Faults;
 use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::page::Paging;
-use crate::{Caller, Ctx, Error};
+use crate::{Caller, Ctx, Error, billing};
 
 /// Makes a project.
 ///
@@ -28,7 +28,9 @@ pub async fn create(
         Begun::Fresh(tx) => tx,
         Begun::Known(answer) => return Ok(answer),
     };
-    let new = store::projects::NewProject { id: tx.new_id(), name, admin: caller.user_id };
+    let admin = caller.user_id;
+    let account = Some(billing::account::ensure(ctx, &mut tx, admin).await?);
+    let new = store::projects::NewProject { id: tx.new_id(), name, admin, account };
     let project = store::projects::insert(&mut tx, new).await?;
     let deed =
         Deed::new(caller, Action::ProjectCreate, "project", project.id).in_project(project.id);

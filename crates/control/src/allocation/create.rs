@@ -40,7 +40,7 @@ pub async fn request(
         Begun::Known(answer) => return Ok(answer),
         Begun::Fresh(tx) => tx,
     };
-    let judged = judge::judge(&mut tx, caller, &ask).await?;
+    let judged = judge::judge(ctx, &mut tx, caller, &ask).await?;
     let Some(place) = judge::find(&mut tx, &ask, &judged).await? else {
         return Err(judge::no_capacity(&mut tx, &ask, &judged.sku).await?);
     };

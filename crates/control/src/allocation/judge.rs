@@ -5,13 +5,14 @@ use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId, SlotId}
 use domain::policy::{Permission, ProjectRole};
 use store::allocations::Terms as Agreed;
 use store::lifecycle::Birth;
-use store::placement::{self, Asked, Place, SkuTerms, Terms, Wanted};
+use store::placement::{self, Asked, Payer, Place, SkuTerms, Terms, Wanted};
 use store::{Tx, allocations, claims};
 use uuid::Uuid;
 use wire::problem::{Alternative, Fault};
 
 use super::capacity;
-use crate::{Caller, Error};
+use crate::billing::shown;
+use crate::{Caller, Ctx, Error};
 
 const SSH_KEYS_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 64;
@@ -85,7 +86,12 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) async fn judge(tx: &mut Tx, caller: &Caller, ask: &Ask<'_>) -> Result<Judged, Error> {
+pub(crate) async fn judge(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    caller: &Caller,
+    ask: &Ask<'_>,
+) -> Result<Judged, Error> {
     let question = Asked {
         user: caller.user_id,
         project: ask.project,
@@ -98,6 +104,7 @@ pub(crate) async fn judge(tx: &mut Tx, caller: &Caller, ask: &Ask<'_>) -> Result
     let role = may_create(&terms)?;
     let keys = named_keys(ask, &terms)?;
     let (sku, image) = offered(tx, ask, &terms).await?;
+    can_pay(ctx, ask, (&sku, terms.payer.as_ref()))?;
     Ok(Judged { role, sku, image, keys })
 }
 
@@ -160,6 +167,41 @@ fn may_create(terms: &Terms) -> Result<ProjectRole, Error> {
         )));
     }
     Ok(role)
+}
+
+/// Whether there is money for it. A project without an account costs nobody anything.
+fn can_pay(
+    ctx: &Ctx,
+    ask: &Ask<'_>,
+    (sku, payer): (&SkuTerms, Option<&Payer>),
+) -> Result<(), Error> {
+    let Some(payer) = payer.filter(|_| sku.price_micros_per_gpu_second > 0) else {
+        return Ok(());
+    };
+    if payer.currency != sku.currency {
+        let detail = format!(
+            "the SKU {} is sold in {}, and the account that pays for this project is kept in {}",
+            ask.sku, sku.currency, payer.currency
+        );
+        return Err(Error::invalid(format!("{}/sku", ask.place), detail));
+    }
+    if ctx.policies().billing_enforced == 0 {
+        return Ok(());
+    }
+    if payer.balance_minor <= 0 {
+        return Err(Error::BalanceDepleted(format!(
+            "the balance of the account that pays for this project is {}",
+            shown(&payer.currency, payer.balance_minor)
+        )));
+    }
+    match payer.cap_and_spent_minor {
+        Some((cap, spent)) if spent >= cap => Err(Error::SpendingCapReached(format!(
+            "this project has cost {} this month, and may cost {}",
+            shown(&payer.currency, spent),
+            shown(&payer.currency, cap)
+        ))),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn named_keys(ask: &Ask<'_>, terms: &Terms) -> Result<Vec<String>, Error> {

@@ -80,7 +80,7 @@ async fn attempt(
         Begun::Known(answer) => return Ok(Tried::Answered(answer)),
         Begun::Fresh(tx) => tx,
     };
-    let entries = judge_all(&mut tx, caller, asked).await?;
+    let entries = judge_all(ctx, &mut tx, caller, asked).await?;
     let id = AllocationGroupId(tx.new_id());
     let name = asked.name.clone().unwrap_or_else(|| made_up(id));
     let members = members(&mut tx, (asked, &name), (wishes, &entries));
@@ -107,10 +107,15 @@ async fn attempt(
 }
 
 /// Each entry of the request is judged once, however many are alike.
-async fn judge_all(tx: &mut Tx, caller: &Caller, asked: &NewGroup) -> Result<Vec<Judged>, Error> {
+async fn judge_all(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    caller: &Caller,
+    asked: &NewGroup,
+) -> Result<Vec<Judged>, Error> {
     let mut judged = Vec::with_capacity(asked.members.len());
     for entry in 0..asked.members.len() {
-        let told = judge::judge(tx, caller, &ask_of(asked, entry)).await;
+        let told = judge::judge(ctx, tx, caller, &ask_of(asked, entry)).await;
         judged.push(told.map_err(|error| of_member(error, asked, entry))?);
     }
     Ok(judged)

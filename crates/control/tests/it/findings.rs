@@ -203,20 +203,27 @@ async fn r24_a_dirty_gpu_costs_its_own_slot_and_no_other() {
     house.close().await;
 }
 
-/// Money does not exist yet: the comparison with usage begins with the first usage record.
+/// What is charged agrees with what is there, by construction: only a hand in the database can make it otherwise.
 #[tokio::test]
-async fn what_is_charged_is_compared_as_soon_as_anything_is() {
+async fn a_record_left_open_and_an_active_allocation_without_one_are_found() {
     let house = house().await;
     let one = house.active("h100.slice", 1).await.id;
     let two = house.active("h100.slice", 1).await.id;
     let truth = house.truth_of(house.first_node().identity.node_id).await;
-    assert_eq!(kinds(&later(&house, &truth).await), [], "nothing is metered yet");
-    house.charge(one).await;
+    assert_eq!(kinds(&later(&house, &truth).await), [], "everything agrees");
+    let closed = format!(
+        "UPDATE usage_records SET status = 'closed', ended_at = started_at WHERE allocation_id = '{two}'"
+    );
+    house.database.tamper(&[closed]).await;
     let found = later(&house, &truth).await;
     assert_eq!(kinds(&found), [FindingKind::UsageMissing]);
     assert_eq!((found[0].allocation_id, found[0].owner.0), (Some(two), FindingOwner::Billing));
     house.release(one).await.expect("asked");
     house.settle().await;
+    let open = format!(
+        "UPDATE usage_records SET status = 'open', ended_at = NULL WHERE allocation_id = '{one}'"
+    );
+    house.database.tamper(&[open]).await;
     let truth = house.truth_of(house.first_node().identity.node_id).await;
     let found = later(&house, &truth).await;
     assert_eq!(kinds(&found), [FindingKind::UsageOfNobody, FindingKind::UsageMissing]);

@@ -100,7 +100,6 @@ impl Furnished {
         app_instance::create(&house.ctx, &house.tenant, &app, None).await.expect("an application");
         for member in &group.members {
             assert_eq!(house.status(member.id).await, Status::Active);
-            house.charge(member.id).await;
             house.mount(member.id).await;
         }
         house.settle().await;

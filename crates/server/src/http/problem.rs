@@ -93,6 +93,12 @@ impl From<control::Error> for Refusal {
                 refusal.0.problem.narrowed = narrowed;
                 refusal
             }
+            Error::BalanceDepleted(_) => {
+                Refusal::new(ProblemCode::BalanceDepleted, sentence(&text))
+            }
+            Error::SpendingCapReached(_) => {
+                Refusal::new(ProblemCode::SpendingCapReached, sentence(&text))
+            }
             Error::IdempotencyMismatch => {
                 Refusal::new(ProblemCode::IdempotencyMismatch, sentence(&text))
             }

@@ -151,14 +151,12 @@ const USAGE_OF_NOBODY: &str = "SELECT 'usage_of_nobody', 'usage ' || usage.id, N
         AND allocation.status NOT IN ('active', 'restarting')
         AND allocation.status_at <= $2 - make_interval(secs => $1)";
 
-/// Only where usage is metered at all: nobody has ever been charged where it is not.
 const USAGE_MISSING: &str =
     "SELECT 'usage_missing', 'allocation ' || allocation.id, NULL::uuid, allocation.id,
             'allocation ' || allocation.id || ' is active and is not being charged'
        FROM allocations AS allocation
       WHERE allocation.status = 'active'
         AND allocation.status_at <= $2 - make_interval(secs => $1)
-        AND EXISTS (SELECT 1 FROM usage_records)
         AND NOT EXISTS (
             SELECT 1
               FROM usage_records AS usage

@@ -138,8 +138,14 @@ async fn a_balance_says_each_crossing_once() {
     let database = Database::new().await;
     let id = AccountId(new_id());
     let birth = Birth::new(domain::ids::EventId(new_id()), actor(Source::Worker));
-    let made = database.in_transaction(async |tx| accounts::insert(tx, id, 0, &birth).await);
-    made.await.expect("an account can be made");
+    let new = accounts::NewAccount {
+        id,
+        owner: None,
+        currency: "EUR".to_owned(),
+        low_balance_threshold_minor: 1_000,
+    };
+    let made = database.in_transaction(async |tx| accounts::insert(tx, &new, &birth).await);
+    assert!(made.await.expect("an account can be made"));
     for minor in [5_000, 5_000, 1_000, 900, -3, -5, 10, 2_000] {
         set_balance(&database, id, minor).await;
         for _look in 0..3 {

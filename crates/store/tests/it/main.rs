@@ -12,6 +12,7 @@ mod derived;
 mod enforce;
 mod freeing;
 mod listening;
+mod metering;
 mod observed;
 mod people;
 mod placement;

@@ -24,7 +24,7 @@ async fn user(database: &Database, email: &str) -> Uuid {
 }
 
 async fn project(database: &Database, admin: Uuid) -> Uuid {
-    let new = NewProject { id: new_id(), name: "a project", admin };
+    let new = NewProject { id: new_id(), name: "a project", admin, account: None };
     let made = database.in_transaction(async |tx| projects::insert(tx, new).await).await;
     made.expect("a project can be made").id
 }

@@ -26,7 +26,8 @@ async fn member_of(database: &Database, fixtures: &[Fixture], role: ProjectRole)
         users::insert(tx, &new).await?;
         for fixture in fixtures {
             let id = project_of(database, fixture).await;
-            projects::insert(tx, NewProject { id, name: "theirs", admin: user }).await?;
+            projects::insert(tx, NewProject { id, name: "theirs", admin: user, account: None })
+                .await?;
             let _ = projects::put_member(tx, id, user, role).await?;
         }
         Ok(())

@@ -1,16 +1,14 @@
 //! The writer: everything or nothing, once, and never an old answer over a newer truth.
 
-use domain::ids::{
-    AllocationId, EventId, NodeTaskId, OperationId, PaymentSessionId, UsageRecordId,
-};
+use domain::ids::{AllocationId, EventId, NodeTaskId, OperationId, PaymentSessionId};
 use domain::machines::allocation::{Event, Status};
-use domain::machines::{Allocation, Claim, Node, NodeTask, PaymentSession, UsageRecord};
-use domain::machines::{claim, node, node_task, payment_session, usage_record};
+use domain::machines::{Allocation, Claim, Node, NodeTask, PaymentSession};
+use domain::machines::{claim, node, node_task, payment_session};
 use jiff::Timestamp;
 use lifecycle::{Machine as _, Outcome, Reason, Source, Value, Why};
 use sqlx::Row as _;
 use store::lifecycle::{Birth, apply, born};
-use store::{Error, allocations, claims, node_tasks, nodes, terminal_sessions, usage_records};
+use store::{Error, allocations, claims, node_tasks, nodes, terminal_sessions};
 use testkit::{Database, Fixture, actor, new_id};
 use uuid::Uuid;
 
@@ -490,45 +488,6 @@ async fn times_are_the_moments_of_the_transitions_and_agree_everywhere() {
     .expect("there is one message")
     .get(0);
     assert!(agree, "row, stamp, record and message tell one time");
-    database.remove().await;
-}
-
-#[tokio::test]
-async fn usage_begins_when_the_allocation_became_active_and_ends_when_it_is_told() {
-    let database = Database::new().await;
-    let fixture = database.active_allocation().await;
-    let id = UsageRecordId(new_id());
-    let birth = Birth::new(EventId(new_id()), actor(Source::Worker));
-    let insert = async |id, allocation| {
-        database
-            .in_transaction(async |tx| usage_records::insert(tx, id, allocation, &birth).await)
-            .await
-    };
-    let never = database.allocation().await.allocation;
-    assert!(
-        !insert(UsageRecordId(new_id()), never).await.expect("it answers"),
-        "never active, never billed"
-    );
-    assert!(insert(id, fixture.allocation).await.expect("it answers"));
-    assert!(
-        insert(UsageRecordId(new_id()), fixture.allocation).await.is_err(),
-        "one open record an allocation"
-    );
-    let closed = report(usage_record::Event::Closing, Source::Worker)
-        .with(domain::machines::ENDED_AT, Value::Time(4_102_444_800_000_001));
-    let outcome =
-        database.in_transaction(async |tx| apply::<UsageRecord>(tx, id, &closed).await).await;
-    assert!(outcome.expect("it answers").landed_on(usage_record::Status::Closed));
-    let (began, ended): (bool, i64) = sqlx::query_as(
-        "SELECT started_at = active_at, (extract(epoch FROM usage_records.ended_at) * 1000000)::bigint
-           FROM usage_records JOIN allocations ON allocations.id = allocation_id
-          WHERE usage_records.id = $1",
-    )
-    .bind(id.uuid())
-    .fetch_one(&database.sql)
-    .await
-    .expect("it is there");
-    assert_eq!((began, ended), (true, 4_102_444_800_000_001), "to the microsecond");
     database.remove().await;
 }
 

@@ -76,6 +76,4 @@ pub struct Look {
     pub clean: bool,
     /// How many disagreements are open.
     pub open: i64,
-    /// Whether usage is metered here, so that it could be compared too.
-    pub metered: bool,
 }

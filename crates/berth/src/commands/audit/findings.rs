@@ -29,16 +29,9 @@ pub(super) struct Found {
     first_seen_at: Option<Timestamp>,
 }
 
-/// What does not agree, and with what it was compared.
-pub(super) struct Compared {
-    pub(super) found: Vec<Found>,
-    /// Whether anybody was ever charged: before that there is no usage to compare with.
-    pub(super) metered: bool,
-}
-
 /// Has everything compared now, and asks what does not agree.
-pub(super) async fn of_api(client: &Client) -> Done<Compared> {
-    let metered = client.look_for_findings().await?.metered;
+pub(super) async fn of_api(client: &Client) -> Done<Vec<Found>> {
+    client.look_for_findings().await?;
     let found = |finding: Finding| Found {
         kind: finding.kind.to_string(),
         detail: finding.detail,
@@ -46,19 +39,14 @@ pub(super) async fn of_api(client: &Client) -> Done<Compared> {
         advice: finding.advice,
         first_seen_at: Some(finding.first_seen_at),
     };
-    let found = client.findings(false).await?.into_iter().map(found).collect();
-    Ok(Compared { found, metered })
+    Ok(client.findings(false).await?.into_iter().map(found).collect())
 }
 
 /// Compares now, and writes nothing down.
-pub(super) async fn of_store(store: &Store) -> Done<Compared> {
+pub(super) async fn of_store(store: &Store) -> Done<Vec<Found>> {
     let terms = Terms { now: now(), grace_seconds: grace_seconds(&Policies::default()) };
     let seen = store::findings::look(store, terms).await;
     let seen = seen.context("the database can't be asked")?;
-    let mut tx = store.begin().await.context("the database can't be asked")?;
-    let metered = store::findings::is_metered(&mut tx).await;
-    let metered = metered.context("the database can't be asked")?;
-    tx.rollback().await.context("the database can't be asked")?;
     let found = |seen: store::findings::Seen| {
         let kind = FindingKind::parse(&seen.kind)?;
         Some(Found {
@@ -69,18 +57,13 @@ pub(super) async fn of_store(store: &Store) -> Done<Compared> {
             first_seen_at: None,
         })
     };
-    Ok(Compared { found: seen.into_iter().filter_map(found).collect(), metered })
+    Ok(seen.into_iter().filter_map(found).collect())
 }
 
 /// Every disagreement, with who sees to it and what they do.
-pub(super) fn show(compared: &Compared) -> Done {
-    let Compared { found, metered } = compared;
-    if !metered {
-        say::note("Nobody has been charged yet, so there is no usage to compare with.");
-    }
+pub(super) fn show(found: &[Found]) -> Done {
     if found.is_empty() {
-        let with = if *metered { "The nodes, the bill and" } else { "The nodes and" };
-        say::note(format!("{} {with} the database agree.", say::good("✓")));
+        say::note(format!("{} The nodes, the bill and the database agree.", say::good("✓")));
         return Ok(());
     }
     let mut sheet = Sheet::new(&["finding", "since", "owner", "what", "advice"]);

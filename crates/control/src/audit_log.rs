@@ -51,6 +51,13 @@ codes! {
         DeadLetterRedrive = "dead_letter.redrive",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
+        NotificationRead = "notification.read",
+        NotificationReadAll = "notification.read_all",
+        WebhookCreate = "webhook.create",
+        WebhookRotate = "webhook.rotate",
+        WebhookDelete = "webhook.delete",
+        WebhookTest = "webhook.test",
+        WebhookRedeliver = "webhook.redeliver",
         Login = "login",
         AdminAttempt = "admin.attempt",
         NodeEnrol = "node.enrol",
@@ -105,6 +112,13 @@ impl Action {
             | Action::AppInstanceCreate
             | Action::AppInstanceMembers
             | Action::AppInstanceEnd
+            | Action::NotificationRead
+            | Action::NotificationReadAll
+            | Action::WebhookCreate
+            | Action::WebhookRotate
+            | Action::WebhookDelete
+            | Action::WebhookTest
+            | Action::WebhookRedeliver
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

@@ -30,6 +30,7 @@ pub mod log;
 pub mod node_agents;
 pub mod node_tasks;
 pub mod nodes;
+pub mod notifications;
 pub mod notify;
 pub mod outbox;
 pub mod payment_sessions;
@@ -45,6 +46,7 @@ pub mod terminal_sessions;
 pub mod usage_records;
 pub mod users;
 pub mod views;
+pub mod webhooks;
 pub mod workflow_runs;
 
 use std::time::Duration;

@@ -9,7 +9,7 @@ use spine::workflow::{Happened, NewRun};
 use wire::bus::{Fact, Message, Subject};
 
 use crate::allocation::{provision, release, restart};
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, notification};
 
 /// How often a message is tried before it becomes a state.
 const ATTEMPTS_MAX: i32 = 8;
@@ -44,6 +44,26 @@ pub const TABLE: &[Entry] = &[
         does: "tells the workflow that waits for a task how it ended",
         subjects: &[Subject::TaskFinished],
         story: |ctx, message| Box::pin(tell(ctx, message)),
+        exhausted: None,
+    },
+    Entry {
+        consumer: "notifier",
+        does: "tells people what concerns them, and their webhooks",
+        subjects: &[
+            Subject::ProvisioningActive,
+            Subject::ProvisioningFailed,
+            Subject::RestartCompleted,
+            Subject::RestartFailed,
+            Subject::ReleasingRequested,
+            Subject::ReleasingCompleted,
+            Subject::ReleaseFailed,
+            Subject::BalanceLow,
+            Subject::BalanceDepleted,
+            Subject::BalanceRecovered,
+            Subject::PaymentCredited,
+            Subject::PaymentFailedReconcile,
+        ],
+        story: |ctx, message| Box::pin(async move { notification::tell::hear(&ctx, &message).await }),
         exhausted: None,
     },
 ];

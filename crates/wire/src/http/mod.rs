@@ -10,9 +10,11 @@ pub mod catalogue;
 pub mod claims;
 pub mod explain;
 pub mod findings;
+pub mod notifications;
 pub mod policies;
 pub mod stuck;
 pub mod timeline;
+pub mod webhooks;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

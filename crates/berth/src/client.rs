@@ -4,6 +4,7 @@
 mod call;
 pub(crate) mod events;
 mod groups;
+mod notifications;
 mod operators;
 mod recovery;
 

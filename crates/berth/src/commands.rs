@@ -10,5 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod group;
 pub(crate) mod login;
 pub(crate) mod machine;
+pub(crate) mod notifications;
 pub(crate) mod sim;
 pub(crate) mod sku;
+pub(crate) mod webhooks;

@@ -29,7 +29,7 @@ pub(crate) enum Role {
     Worker,
     /// Meters and charges. There is nothing of it yet.
     Billing,
-    /// Sends notifications. There is nothing of it yet.
+    /// Sends notifications. A worker does it: there is nothing of its own yet.
     Notifier,
 }
 
@@ -110,6 +110,8 @@ pub(crate) struct Settings {
     pub(crate) doors: server::Config,
     /// Where agents reach the gateway.
     pub(crate) gateway_url: Option<String>,
+    /// Whether webhooks may lead to this machine and to networks of one's own.
+    pub(crate) webhooks_allow_private: bool,
     /// NATS, if that carries word of messages.
     pub(crate) nats: Option<engines::nats::Options>,
     /// Temporal, if that brings runs to workers.
@@ -143,6 +145,8 @@ impl Settings {
             connections_max: given.number("database.connections_max", 2..=1_000),
             doors,
             gateway_url,
+            webhooks_allow_private: given
+                .word("webhooks.allow_private", &[("false", false), ("true", true)]),
             nats: nats(&mut given),
             temporal: temporal(&mut given),
             log: given.word("log.format", &[("json", LogFormat::Json), ("text", LogFormat::Text)]),
@@ -153,9 +157,9 @@ impl Settings {
         let idle = [Role::Billing, Role::Notifier].into_iter().filter(|role| has(*role));
         let nothing = |role: Role| {
             format!(
-                "the role {} has nothing to do yet: there is nothing to {} in this version",
+                "the role {} has nothing to do yet: {} in this version",
                 role.name(),
-                if role == Role::Billing { "charge" } else { "send" }
+                if role == Role::Billing { "there is nothing to charge" } else { "workers send" }
             )
         };
         settings.notes.extend(idle.map(nothing));

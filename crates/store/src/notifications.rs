@@ -181,10 +181,11 @@ pub async fn list(
 /// # Errors
 /// When the database fails.
 pub async fn unread(store: &Store, user: Uuid) -> Result<i64, Error> {
-    let row = sqlx::query("SELECT count(*) FROM notifications WHERE user_id = $1 AND read_at IS NULL")
-        .bind(user)
-        .fetch_one(store.pool())
-        .await?;
+    let row =
+        sqlx::query("SELECT count(*) FROM notifications WHERE user_id = $1 AND read_at IS NULL")
+            .bind(user)
+            .fetch_one(store.pool())
+            .await?;
     Ok(row.try_get(0)?)
 }
 

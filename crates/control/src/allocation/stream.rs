@@ -91,7 +91,8 @@ fn signed(allocation: AllocationId, text: &str) -> Vec<u8> {
 pub async fn for_tenant(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<Watcher, Error> {
     caller.needs(Permission::AllocationRead)?;
     let row = allocations::find_for(&ctx.store, id, caller.user_id).await?;
-    row.map(|_| watcher(caller, Watched::Allocation(id.uuid()))).ok_or(Error::NotFound("allocation"))
+    row.map(|_| watcher(caller, Watched::Allocation(id.uuid())))
+        .ok_or(Error::NotFound("allocation"))
 }
 
 /// Whether the caller may watch any allocation.
@@ -101,7 +102,8 @@ pub async fn for_tenant(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<
 pub async fn for_operator(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<Watcher, Error> {
     caller.needs(Permission::FleetRead)?;
     let row = allocations::find(&ctx.store, id).await?;
-    row.map(|_| watcher(caller, Watched::AnyAllocation(id.uuid()))).ok_or(Error::NotFound("allocation"))
+    row.map(|_| watcher(caller, Watched::AnyAllocation(id.uuid())))
+        .ok_or(Error::NotFound("allocation"))
 }
 
 fn watcher(caller: &Caller, watched: Watched) -> Watcher {

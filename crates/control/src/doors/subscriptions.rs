@@ -63,7 +63,9 @@ pub const TABLE: &[Entry] = &[
             Subject::PaymentCredited,
             Subject::PaymentFailedReconcile,
         ],
-        story: |ctx, message| Box::pin(async move { notification::tell::hear(&ctx, &message).await }),
+        story: |ctx, message| {
+            Box::pin(async move { notification::tell::hear(&ctx, &message).await })
+        },
         exhausted: None,
     },
 ];

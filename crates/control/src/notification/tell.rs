@@ -94,7 +94,8 @@ async fn compose(ctx: &Ctx, tx: &mut Tx, message: &Message) -> Result<Vec<Told>,
         }
         Subject::ReleasingCompleted => of_allocation(tx, fact, Whom::Admins, words::released).await,
         Subject::ReleaseFailed => {
-            of_allocation(tx, fact, Whom::Admins, |id, of| Some(words::release_failed(id, of))).await
+            of_allocation(tx, fact, Whom::Admins, |id, of| Some(words::release_failed(id, of)))
+                .await
         }
         Subject::BalanceLow => of_account(ctx, tx, fact, words::low).await,
         Subject::BalanceDepleted => of_account(ctx, tx, fact, words::depleted).await,
@@ -169,7 +170,8 @@ async fn of_account(
 
 async fn credited(tx: &mut Tx, fact: &Fact) -> Result<Vec<Told>, Error> {
     let of = about::payment(tx, PaymentSessionId(fact.id)).await?;
-    let told = |of: OfPayment| of_payment(fact, of.owner.into_iter().collect(), words::credited(&of));
+    let told =
+        |of: OfPayment| of_payment(fact, of.owner.into_iter().collect(), words::credited(&of));
     Ok(of.map(told).into_iter().collect())
 }
 

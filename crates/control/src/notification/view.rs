@@ -6,9 +6,7 @@ use serde_json::json;
 use store::notifications;
 use store::views::events::{Watched, Watcher};
 use uuid::Uuid;
-use wire::http::notifications::{
-    HaveRead, Notification, NotificationKind, Notifications, ReadAll,
-};
+use wire::http::notifications::{HaveRead, Notification, NotificationKind, Notifications, ReadAll};
 
 use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};

@@ -70,7 +70,8 @@ pub(super) fn active(id: Uuid, of: &OfAllocation) -> Words {
     let name = named(id, of);
     let rate = hourly(&of.currency, of.price_micros_per_gpu_second * i64::from(of.gpus));
     let (gpus, sku, region) = (of.gpus, plain(&of.sku), plain(&of.region));
-    let body = format!("{gpus} × {sku} in {region} is ready to use, and billed from now on ({rate}).");
+    let body =
+        format!("{gpus} × {sku} in {region} is ready to use, and billed from now on ({rate}).");
     words(Kind::AllocationActive, format!("{name} is ready"), body)
 }
 
@@ -82,7 +83,8 @@ pub(super) fn failed(id: Uuid, of: &OfAllocation) -> Words {
 }
 
 pub(super) fn restarted(id: Uuid, of: &OfAllocation) -> Words {
-    let body = "It is back in working order. Terminals and SSH have to be connected anew.".to_owned();
+    let body =
+        "It is back in working order. Terminals and SSH have to be connected anew.".to_owned();
     words(Kind::AllocationRestarted, format!("{} has restarted", named(id, of)), body)
 }
 
@@ -102,18 +104,24 @@ pub(super) fn taken_back(id: Uuid, of: &OfAllocation) -> Option<Words> {
         TakenBy::Cap => "Its project has reached what it may cost this month.",
         TakenBy::Operator => "An operator took the machine back.",
     };
-    let body =
-        format!("{why} The machine and its local disk are erased. You are not charged for it any more.");
+    let body = format!(
+        "{why} The machine and its local disk are erased. You are not charged for it any more."
+    );
     Some(words(Kind::AllocationTakenBack, format!("{} is being released", named(id, of)), body))
 }
 
 pub(super) fn release_failed(id: Uuid, of: &OfAllocation) -> Words {
-    let since = of.release_requested_at.map_or_else(String::new, |at| format!(" since {}", minute(at)));
+    let since =
+        of.release_requested_at.map_or_else(String::new, |at| format!(" since {}", minute(at)));
     let body = format!(
         "We could not finish cleaning this machine. You are not being charged{since}. Your data is not visible to anyone else; \
          the machine stays locked until cleaning succeeds. Try again, or leave it to us."
     );
-    words(Kind::AllocationReleaseFailed, format!("{} could not be cleaned yet", named(id, of)), body)
+    words(
+        Kind::AllocationReleaseFailed,
+        format!("{} could not be cleaned yet", named(id, of)),
+        body,
+    )
 }
 
 /// Nothing, unless they were told before that it did not work: who gave it back waits for no word of it.
@@ -152,7 +160,8 @@ pub(super) fn depleted(of: &OfAccount, then: Consequences) -> Words {
         (false, ..) => "Top up soon: nothing is taken from you yet.".to_owned(),
         (true, false, _) => "Nothing new can be started until you top up.".to_owned(),
         (true, true, 0) => {
-            "Running machines are being released. Nothing new can be started until you top up.".to_owned()
+            "Running machines are being released. Nothing new can be started until you top up."
+                .to_owned()
         }
         (true, true, grace) => format!(
             "Running machines are released in {}, unless you top up before. Nothing new can be started until then.",
@@ -182,12 +191,18 @@ pub(super) fn in_review(of: &OfPayment) -> Words {
     let amount = shown(&of.currency, of.amount_minor);
     let body = "It is not in your balance yet: what arrived is not what was asked for, or could not be credited. An operator \
                 looks into it; there is nothing you have to do.";
-    words(Kind::PaymentInReview, format!("Your payment of {amount} is being looked into"), body.to_owned())
+    words(
+        Kind::PaymentInReview,
+        format!("Your payment of {amount} is being looked into"),
+        body.to_owned(),
+    )
 }
 
 pub(super) fn failed_reconcile(id: Uuid, of: &OfPayment) -> Words {
     let amount = shown(&of.currency, of.amount_minor);
-    let body = format!("The session {id} waits for you: compare it with what the provider has, and resolve it.");
+    let body = format!(
+        "The session {id} waits for you: compare it with what the provider has, and resolve it."
+    );
     words(Kind::PaymentFailedReconcile, format!("A payment of {amount} could not be matched"), body)
 }
 
@@ -293,7 +308,10 @@ mod tests {
     #[test]
     fn only_what_somebody_else_did_is_told_as_taken_back() {
         let with = |reason: Option<&str>| {
-            taken_back(Uuid::nil(), &OfAllocation { reason: reason.map(str::to_owned), ..allocation("a") })
+            taken_back(
+                Uuid::nil(),
+                &OfAllocation { reason: reason.map(str::to_owned), ..allocation("a") },
+            )
         };
         for reason in ["balance_depleted", "spending_cap", "force_released"] {
             assert!(with(Some(reason)).is_some(), "{reason}");
@@ -308,9 +326,13 @@ mod tests {
 
     #[test]
     fn a_stretch_of_time_is_said_in_its_two_greatest_units() {
-        for (minutes, said) in
-            [(0, "0 min"), (59, "59 min"), (60, "1 h 0 min"), (187, "3 h 7 min"), (4_560, "3 d 4 h")]
-        {
+        for (minutes, said) in [
+            (0, "0 min"),
+            (59, "59 min"),
+            (60, "1 h 0 min"),
+            (187, "3 h 7 min"),
+            (4_560, "3 d 4 h"),
+        ] {
             assert_eq!(lasting(minutes), said);
         }
     }

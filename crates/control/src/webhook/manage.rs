@@ -229,8 +229,8 @@ fn delivery(row: deliveries::Delivery) -> Delivery {
         delivered_at: row.delivered_at,
         given_up_at: row.given_up_at,
         http_status: row.http_status.and_then(|status| u16::try_from(status).ok()),
-        fault: row.error.map(|word| {
-            DeliveryFault::parse(&word).unwrap_or(DeliveryFault::Broken).into()
-        }),
+        fault: row
+            .error
+            .map(|word| DeliveryFault::parse(&word).unwrap_or(DeliveryFault::Broken).into()),
     }
 }

@@ -57,6 +57,10 @@ mod tests {
     #[test]
     fn no_two_secrets_are_the_same() {
         let (one, other) = (fresh().expect("a secret"), fresh().expect("a secret"));
-        assert!(one != other && one.starts_with("berth_whsec_") && one.len() == 55, "{}", one.len());
+        assert!(
+            one != other && one.starts_with("berth_whsec_") && one.len() == 55,
+            "{}",
+            one.len()
+        );
     }
 }

@@ -14,10 +14,12 @@ mod explain;
 mod findings;
 mod guard;
 mod health;
+mod notifications;
 mod policies;
 mod recovery;
 pub mod routes;
 mod stuck;
+mod webhooks;
 
 use domain::policy::Permission;
 

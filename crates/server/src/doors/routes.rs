@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::{
     Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
-    events, explain, findings, guard, health, policies, recovery, stuck,
+    events, explain, findings, guard, health, notifications, policies, recovery, stuck, webhooks,
 };
 use crate::http::{Front, frame};
 
@@ -20,6 +20,7 @@ type Entry = (Permission, UtoipaMethodRouter<Front>);
 /// The table: the doors of everybody, then those of operators.
 fn table() -> Vec<Entry> {
     let mut table = for_everybody();
+    table.extend(for_oneself());
     table.extend(for_operators());
     table
 }
@@ -72,6 +73,24 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
         (ProjectAudit, routes!(audit::list_project_audit_entries)),
+    ]
+}
+
+/// What everybody is told, and where else they want to be.
+fn for_oneself() -> Vec<Entry> {
+    use Permission::{AccountRead, AccountWrite};
+    vec![
+        (AccountRead, routes!(notifications::list_notifications)),
+        (AccountWrite, routes!(notifications::read_notification)),
+        (AccountWrite, routes!(notifications::read_all_notifications)),
+        (AccountRead, routes!(events::watch_own)),
+        (AccountRead, routes!(webhooks::list_webhooks)),
+        (AccountWrite, routes!(webhooks::create_webhook)),
+        (AccountWrite, routes!(webhooks::delete_webhook)),
+        (AccountWrite, routes!(webhooks::rotate_webhook)),
+        (AccountWrite, routes!(webhooks::test_webhook)),
+        (AccountRead, routes!(webhooks::list_deliveries)),
+        (AccountWrite, routes!(webhooks::redeliver)),
     ]
 }
 

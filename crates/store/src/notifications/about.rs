@@ -174,12 +174,11 @@ pub async fn payment(tx: &mut Tx, id: PaymentSessionId) -> Result<Option<OfPayme
 /// # Errors
 /// When the database fails.
 pub async fn admins(tx: &mut Tx, project: Uuid) -> Result<Vec<Uuid>, Error> {
-    let rows = sqlx::query(
-        "SELECT user_id FROM project_members WHERE project_id = $1 AND role = 'admin'",
-    )
-    .bind(project)
-    .fetch_all(tx.connection())
-    .await?;
+    let rows =
+        sqlx::query("SELECT user_id FROM project_members WHERE project_id = $1 AND role = 'admin'")
+            .bind(project)
+            .fetch_all(tx.connection())
+            .await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 

@@ -14,7 +14,7 @@ const WHOLE: Duration = Duration::from_secs(24 * 3_600);
 /// Whether a stream can be had.
 pub(crate) enum Offer {
     /// Here it is.
-    Open(Events),
+    Open(Box<Events>),
     /// Perhaps later: the connection broke.
     Later,
     /// Not here: the API is older, or says no.
@@ -53,7 +53,7 @@ impl Client {
         let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_stream = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
         if answer.status().is_success() && is_stream {
-            Offer::Open(Events { answer, heard: Heard::default() })
+            Offer::Open(Box::new(Events { answer, heard: Heard::default() }))
         } else if answer.status().is_server_error() {
             Offer::Later
         } else {

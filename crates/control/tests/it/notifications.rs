@@ -424,12 +424,8 @@ async fn many_who_tell_the_same_people_at_once_leave_no_gap_and_nobody_waits_in_
 #[tokio::test]
 async fn who_was_shut_out_is_told_nothing() {
     let house = house().await;
-    let shut_out = format!(
-        "UPDATE users SET disabled_at = clock_timestamp() WHERE id = '{}'",
-        house.tenant.user_id
-    );
     let id = house.create(SKU, 1).await.expect("it fits").id;
-    assert!(house.database.lets(&shut_out).await);
+    house.shut_out(house.tenant.user_id).await;
     house.settle().await;
     again(&house, id).await;
     assert_eq!(house.rows("notifications").await, 0);

@@ -282,9 +282,7 @@ impl Stage {
 
     /// One webhook, one delivery to it, and one notification that is unread.
     async fn ask_to_be_told(&mut self, case: &str) -> (&'static str, String, Option<Value>) {
-        let database = &self.house.database;
-        assert!(database.lets("UPDATE webhooks SET deleted_at = clock_timestamp()").await);
-        assert!(database.lets("UPDATE notifications SET read_at = clock_timestamp()").await);
+        self.house.forget_webhooks().await;
         let url = json!({"url": "https://hooks.example.org/"});
         let (own, list) = ("/api/v1/webhooks".to_owned(), "/api/v1/notifications");
         if case == "POST /api/v1/webhooks" {
@@ -293,8 +291,7 @@ impl Stage {
         let hook = format!("{own}/{}", self.make(&own, url).await);
         let tested = self.sent(&Ask::new("POST", format!("{hook}/test"), None)).await.json();
         let told = tested["notification_id"].as_str().expect("an id");
-        let unread = format!("UPDATE notifications SET read_at = NULL WHERE id = '{told}'");
-        assert!(database.lets(&unread).await);
+        self.house.unread(told.parse().expect("an id")).await;
         match case {
             "POST /api/v1/notifications/{id}/read" => ("POST", format!("{list}/{told}/read"), None),
             "POST /api/v1/notifications/read-all" => {

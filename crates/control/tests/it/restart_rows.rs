@@ -35,14 +35,15 @@ const OF_THE_ALLOCATION: [&str; 3] = ["operation_id", "seq", "status_at"];
 /// A group is not degraded by a restart, only by one that failed, and then it is active again in the end.
 const OF_ITS_GROUP: [&str; 2] = ["seq", "status_at"];
 
-/// Where a restart adds rows: what was ordered, what happened, who wanted it, how it was passed on.
-const RECORDS: [&str; 8] = [
+/// Where a restart adds rows: what was ordered, what happened, who wanted it, how it was passed on, who was told.
+const RECORDS: [&str; 9] = [
     "audit_entries",
     "audit_unlinked",
     "consumed_events",
     "lifecycle_log",
     "node_task_events",
     "node_tasks",
+    "notifications",
     "outbox_events",
     "workflow_runs",
 ];

@@ -8,6 +8,7 @@
 
 mod behind;
 mod house;
+mod money;
 mod nats;
 mod pulse;
 mod redelivery;

@@ -2,6 +2,7 @@
 //! the transaction of the allocation's steps; here is what is done about it.
 
 pub mod account;
+pub mod charge;
 
 use domain::money::Currency;
 

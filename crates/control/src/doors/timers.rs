@@ -15,6 +15,7 @@ use crate::account::tokens;
 use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::audit_log::chain;
+use crate::billing::charge;
 use crate::node::{drain, heartbeat, task};
 use crate::policies::turn;
 use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
@@ -35,6 +36,8 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "forgotten_group_releases", seconds(10), |ctx| Box::pin(pass_on(ctx))),
         timer(ctx, "three_way_audit", seconds(30), |ctx| Box::pin(findings::sweep(ctx))),
         timer(ctx, "forgotten_cleanups", seconds(10), |ctx| Box::pin(clean::take_up(ctx))),
+        timer(ctx, "charging", seconds(10), |ctx| Box::pin(charge::sweep(ctx))),
+        timer(ctx, "unpaid", seconds(15), |ctx| Box::pin(charge::take_back(ctx, None))),
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx)))
             .everywhere(),

@@ -4,6 +4,7 @@
 mod call;
 pub(crate) mod events;
 mod groups;
+mod money;
 mod operators;
 mod recovery;
 

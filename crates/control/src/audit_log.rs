@@ -51,6 +51,10 @@ codes! {
         DeadLetterRedrive = "dead_letter.redrive",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
+        LedgerAdjust = "ledger.adjust",
+        PriceSet = "price.set",
+        BalanceThreshold = "balance.threshold",
+        SpendingCap = "project.spending_cap",
         Login = "login",
         AdminAttempt = "admin.attempt",
         NodeEnrol = "node.enrol",
@@ -89,7 +93,9 @@ impl Action {
             | Action::NodeRetire
             | Action::DeadLetterRedrive
             | Action::PolicySet
-            | Action::PolicyReset => true,
+            | Action::PolicyReset
+            | Action::LedgerAdjust
+            | Action::PriceSet => true,
             Action::ProjectCreate
             | Action::MemberPut
             | Action::MemberRemove
@@ -105,6 +111,8 @@ impl Action {
             | Action::AppInstanceCreate
             | Action::AppInstanceMembers
             | Action::AppInstanceEnd
+            | Action::BalanceThreshold
+            | Action::SpendingCap
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

@@ -39,6 +39,11 @@ codes! {
         FleetRead = "fleet.read",
         FleetManage = "fleet.manage",
         AllocationForceRelease = "allocation.force_release",
+        MoneyRead = "money.read",
+        MoneyWrite = "money.write",
+        LedgerRead = "ledger.read",
+        LedgerAdjust = "ledger.adjust",
+        PriceManage = "price.manage",
     }
 }
 
@@ -64,16 +69,21 @@ impl Permission {
             | Permission::CatalogueRead
             | Permission::ProjectRead
             | Permission::ProjectAudit
+            | Permission::MoneyRead
             | Permission::AllocationRead => Some(Scope::Read),
             Permission::AccountWrite
             | Permission::ProjectManage
             | Permission::AllocationCreate
             | Permission::AllocationRelease
+            | Permission::MoneyWrite
             | Permission::AllocationRestart => Some(Scope::Write),
             Permission::FleetRead
             | Permission::FleetManage
             | Permission::AuditRead
             | Permission::PolicyManage
+            | Permission::LedgerRead
+            | Permission::LedgerAdjust
+            | Permission::PriceManage
             | Permission::AllocationForceRelease => Some(Scope::Admin),
         }
     }
@@ -82,9 +92,11 @@ impl Permission {
     pub const fn bearer(self) -> Bearer {
         match self {
             Permission::Public => Bearer::Anybody,
-            Permission::AccountRead | Permission::AccountWrite | Permission::CatalogueRead => {
-                Bearer::User
-            }
+            Permission::AccountRead
+            | Permission::AccountWrite
+            | Permission::MoneyRead
+            | Permission::MoneyWrite
+            | Permission::CatalogueRead => Bearer::User,
             Permission::ProjectRead | Permission::AllocationRead => {
                 Bearer::Member(ProjectRole::Viewer)
             }
@@ -98,6 +110,9 @@ impl Permission {
             | Permission::FleetManage
             | Permission::AuditRead
             | Permission::PolicyManage
+            | Permission::LedgerRead
+            | Permission::LedgerAdjust
+            | Permission::PriceManage
             | Permission::AllocationForceRelease => Bearer::Operator,
         }
     }

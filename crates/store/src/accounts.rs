@@ -112,3 +112,20 @@ pub async fn list_crossing(store: &Store) -> Result<Vec<AccountId>, Error> {
     .await?;
     rows.iter().map(|row| Ok(AccountId(row.try_get(0)?))).collect()
 }
+
+/// Another line at which its owner is warned; its status follows. Answers `false` when there is no such account.
+///
+/// # Errors
+/// When the database fails.
+pub async fn set_threshold(tx: &mut Tx, id: AccountId, minor: i64) -> Result<bool, Error> {
+    let set = sqlx::query("UPDATE accounts SET low_balance_threshold_minor = $2 WHERE id = $1")
+        .bind(id.uuid())
+        .bind(minor)
+        .execute(tx.connection())
+        .await?;
+    let followed = refold(tx, id, "another line").await?;
+    if followed.is_some_and(|followed| followed.is_retryable()) {
+        return Err(Error::Conflict);
+    }
+    Ok(set.rows_affected() == 1)
+}

@@ -6,12 +6,14 @@ mod entries;
 mod groups;
 mod money;
 mod spine;
+mod sums;
 
 use lifecycle::writer::BORN;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::lifecycle::stored::tables;
 use crate::{Error, Store};
+pub use sums::sums;
 
 /// How many offending rows are named.
 const NAMED_MAX: i64 = 20;

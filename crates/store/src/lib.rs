@@ -37,6 +37,7 @@ pub mod outbox;
 pub mod payment_sessions;
 pub mod placement;
 pub mod policies;
+pub mod prices;
 pub mod projects;
 pub mod receipts;
 pub mod schema;

@@ -1,5 +1,6 @@
 //! What operators do: everybody's allocations, the fleet, dead letters.
 
+mod money;
 mod policies;
 mod recovery;
 mod stuck;
@@ -74,6 +75,8 @@ pub(crate) enum AdminCommand {
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Nodes(NodesCommand),
     #[command(flatten)]
+    Money(money::MoneyCommand),
+    #[command(flatten)]
     Recovery(recovery::RecoveryCommand),
     /// Messages that could not be handled
     #[command(
@@ -137,6 +140,7 @@ impl AdminCommand {
             }
             AdminCommand::Explain(explain) => explain.run_as_operator(client).await,
             AdminCommand::Nodes(command) => command.run(client).await,
+            AdminCommand::Money(command) => command.run(client).await,
             AdminCommand::Recovery(command) => command.run(client).await,
             AdminCommand::DeadLetters(command) => command.run(client).await,
             AdminCommand::Stuck(stuck) => stuck.run(client).await,

@@ -146,7 +146,7 @@ async fn minutes_in_which_the_machine_could_not_be_reached_are_given_back() {
     house.charge_after(3).await;
     let before = house.charged(id).await;
     house.beat(node).await;
-    house.charge_after(10).await;
+    house.database.age(10).await;
     house.pass(Duration::ZERO).await;
     assert_eq!(
         house.database.number("SELECT count(*) FROM node_outages WHERE until_at IS NULL").await,

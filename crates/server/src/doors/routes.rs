@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::{
     Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
-    events, explain, findings, guard, health, policies, recovery, stuck,
+    events, explain, findings, guard, health, money, policies, recovery, stuck,
 };
 use crate::http::{Front, frame};
 
@@ -27,7 +27,8 @@ fn table() -> Vec<Entry> {
 fn for_everybody() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
-        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
+        AllocationRestart, CatalogueRead, MoneyRead, MoneyWrite, ProjectAudit, ProjectManage,
+        ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -72,11 +73,22 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
         (ProjectAudit, routes!(audit::list_project_audit_entries)),
+        (MoneyRead, routes!(money::show_balance)),
+        (MoneyWrite, routes!(money::set_balance_threshold)),
+        (MoneyRead, routes!(money::show_usage)),
+        (MoneyRead, routes!(money::list_ledger)),
+        (MoneyRead, routes!(money::export_ledger)),
+        (MoneyRead, routes!(money::explain_charge)),
+        (ProjectRead, routes!(money::show_spending)),
+        (ProjectManage, routes!(money::set_spending_cap)),
     ]
 }
 
 fn for_operators() -> Vec<Entry> {
-    use Permission::{AllocationForceRelease, AuditRead, FleetManage, FleetRead, PolicyManage};
+    use Permission::{
+        AllocationForceRelease, AuditRead, FleetManage, FleetRead, LedgerAdjust, LedgerRead,
+        PolicyManage, PriceManage,
+    };
     vec![
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
@@ -109,6 +121,10 @@ fn for_operators() -> Vec<Entry> {
         (FleetRead, routes!(policies::list_policies)),
         (PolicyManage, routes!(policies::set_policy)),
         (PolicyManage, routes!(policies::reset_policy)),
+        (LedgerRead, routes!(money::list_accounts)),
+        (LedgerRead, routes!(money::audit_ledger)),
+        (LedgerAdjust, routes!(money::adjust_ledger)),
+        (PriceManage, routes!(money::set_price)),
     ]
 }
 

@@ -20,6 +20,7 @@ mod gateway;
 mod idempotency;
 mod many_streams;
 mod metrics;
+mod money;
 mod openapi;
 mod protocol;
 mod slow_clients;

@@ -42,6 +42,7 @@ tidy: ## what no compiler checks: direction of crates, the single writer, sizes,
 
 prove: install-missing ## the long proofs, in a release build; one JSON line a proof
 	@cargo run --quiet --release --package proofs
+	@cargo xtask simulate ledger
 	@cargo xtask simulate
 
 stories: install-missing install-engines ## the stories of the allocation contract on NATS and Temporal: the three combinations that `make test` does not have

@@ -93,7 +93,9 @@ ALTER TABLE usage_records
     ADD COLUMN micros_per_minor            bigint   NOT NULL DEFAULT 10000 CHECK (micros_per_minor > 0),
     -- Whether `allocation_prices` has something to say about it.
     ADD COLUMN repriced                    boolean  NOT NULL DEFAULT false,
-    -- Up to when it is charged, and how much that was; only charging writes these.
+    -- Up to when it is charged, and how much that was; and up to when it was before that, so that one statement can move it and
+    -- say by how much. Only charging writes these.
+    ADD COLUMN charged_from                timestamptz,
     ADD COLUMN charged_until               timestamptz,
     ADD COLUMN charged_minor               bigint   NOT NULL DEFAULT 0,
     -- Closed, and charged to its end: nothing more will come.

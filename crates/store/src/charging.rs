@@ -54,8 +54,8 @@ pub async fn charge(store: &Store, until: Timestamp) -> Result<Charged, Error> {
         all.records += pass.records;
         all.windows += pass.windows;
         all.postings += pass.postings;
-        // Another pass, as long as this one has found minutes: there may be records with more of them.
-        if pass.windows == 0 {
+        // Another pass, as long as this one has found records: some may have more minutes than one pass takes.
+        if pass.records == 0 {
             return Ok(all);
         }
     }
@@ -65,19 +65,47 @@ pub async fn charge(store: &Store, until: Timestamp) -> Result<Charged, Error> {
 async fn pass(store: &Store, until: Timestamp) -> Result<Charged, Error> {
     let (mut after, mut all) = ((Uuid::nil(), Uuid::nil()), Charged::default());
     loop {
-        let mut tx = store.begin().await?;
-        let Some((accounts, last)) = hold(&mut tx, until, after).await? else {
-            tx.rollback().await?;
+        let batch = match batch(store, CHARGE, until, after).await {
+            Err(Error::Database(error)) if is_charged_before(&error) => {
+                tracing::warn!(
+                    "some records have forgotten how far they were charged: it is looked up"
+                );
+                batch(store, CHARGE_AGAIN, until, after).await?
+            }
+            done => done?,
+        };
+        let Some((batch, last)) = batch else {
             return Ok(all);
         };
-        give_back_overruns(&mut tx, &accounts, (after, last)).await?;
-        let batch = charge_batch(&mut tx, until, &accounts, (after, last)).await?;
-        tx.commit().await?;
         all.records += batch.records;
         all.windows += batch.windows;
         all.postings += batch.postings;
         after = last;
     }
+}
+
+/// The key of the windows has refused one: nothing of that batch has happened.
+fn is_charged_before(error: &sqlx::Error) -> bool {
+    let constraint = error.as_database_error().and_then(|error| error.constraint());
+    constraint == Some("usage_windows_pkey")
+}
+
+/// The next batch, in a transaction of its own, and where it ended; none when there is no more.
+async fn batch(
+    store: &Store,
+    statement: &'static str,
+    until: Timestamp,
+    after: Place,
+) -> Result<Option<(Charged, Place)>, Error> {
+    let mut tx = store.begin().await?;
+    let Some((accounts, last)) = hold(&mut tx, until, after).await? else {
+        tx.rollback().await?;
+        return Ok(None);
+    };
+    give_back_overruns(&mut tx, &accounts, (after, last)).await?;
+    let charged = charge_batch(&mut tx, statement, until, &accounts, (after, last)).await?;
+    tx.commit().await?;
+    Ok(Some((charged, last)))
 }
 
 /// The next records that have something due, as the last of them and the accounts behind them, which are locked as far as
@@ -115,16 +143,24 @@ async fn hold(
     row.map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)))).transpose()
 }
 
+/// Up to when a record is charged: to its end, or to the last minute that is over; not more minutes at once than one statement takes.
+macro_rules! until {
+    () => {
+        "least(coalesce(due.ended_at, date_trunc('minute', $1::timestamptz, 'UTC')),
+               date_trunc('minute', due.charged_until, 'UTC') + make_interval(mins => $7))"
+    };
+}
+
 /// What is owed for a record at `moment`: the whole of it, so that a window costs the difference of two of these, whatever the
 /// windows are and however often they are computed.
 macro_rules! owed_at {
-    ($moment:literal) => {
+    ($moment:expr) => {
         concat!(
             "CASE WHEN due.repriced
-                  THEN repriced_minor(due.allocation_id, due.price, due.gpus, due.started_at, ",
+                  THEN repriced_minor(due.allocation_id, due.price_micros_per_gpu_second, due.gpus, due.started_at, ",
             $moment,
             ", due.micros_per_minor)
-                  ELSE minor_of(due.price * due.gpus, micros_between(due.started_at, ",
+                  ELSE minor_of(due.price_micros_per_gpu_second * due.gpus, micros_between(due.started_at, ",
             $moment,
             "), due.micros_per_minor) END"
         )
@@ -132,40 +168,48 @@ macro_rules! owed_at {
 }
 
 /// `$1` until, `$2` accounts, `$3` and `$4` after which record, `$5` and `$6` up to which, `$7` windows at most.
-const CHARGE: &str = concat!(
-    "WITH due AS MATERIALIZED (
-        SELECT record.id, record.account_id, record.project_id, record.allocation_id, record.node_id, record.gpus,
-               record.price_micros_per_gpu_second AS price, record.micros_per_minor, record.repriced, record.started_at,
-               record.charged_until, record.ended_at,
-               least(coalesce(record.ended_at, date_trunc('minute', $1::timestamptz, 'UTC')),
-                     date_trunc('minute', record.charged_until, 'UTC') + make_interval(mins => $7)) AS until
-          FROM usage_records AS record
-         WHERE record.settled_at IS NULL
-           AND record.account_id = ANY ($2::uuid[])
-           AND (record.account_id, record.id) > ($3, $4) AND (record.account_id, record.id) <= ($5, $6)
-           AND (record.ended_at IS NOT NULL OR record.charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
-           FOR UPDATE SKIP LOCKED
+///
+/// Records are moved first: whoever is about to close one has its lock, is waited for, and then the row is judged as they left it.
+macro_rules! charge_unless {
+    ($known:literal) => {
+        concat!(
+            "WITH due AS MATERIALIZED (
+        UPDATE usage_records AS due
+           SET charged_from = due.charged_until, charged_until = ",
+            until!(),
+            ", charged_minor = ",
+            owed_at!(until!()),
+            ", settled_at = CASE WHEN ",
+            until!(),
+            " = due.ended_at THEN clock_timestamp() END
+         WHERE due.settled_at IS NULL
+           AND due.account_id = ANY ($2::uuid[])
+           AND (due.account_id, due.id) > ($3, $4) AND (due.account_id, due.id) <= ($5, $6)
+           AND (due.ended_at IS NOT NULL OR due.charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
+        RETURNING due.id, due.account_id, due.project_id, due.allocation_id, due.node_id, due.gpus,
+                  due.price_micros_per_gpu_second, due.micros_per_minor, due.repriced, due.started_at, due.charged_from,
+                  due.charged_until
      ), minute AS MATERIALIZED (
         SELECT due.id, due.account_id, due.project_id,
-               micros_between(date_trunc('minute', due.started_at, 'UTC'), clipped.window_at) / 60000000 AS number, clipped.window_at, clipped.from_at, clipped.until_at,
+               micros_between(date_trunc('minute', due.started_at, 'UTC'), clipped.window_at) / 60000000 AS number,
+               clipped.window_at, clipped.from_at, clipped.until_at,
                micros_between(clipped.from_at, clipped.until_at)::integer AS micros,
                ",
-    owed_at!("clipped.until_at"),
-    " - ",
-    owed_at!("clipped.from_at"),
-    " AS amount_minor, node.heartbeat_at
+            owed_at!("clipped.until_at"),
+            " - ",
+            owed_at!("clipped.from_at"),
+            " AS amount_minor, node.heartbeat_at
           FROM due
          CROSS JOIN LATERAL (
-               SELECT at AS window_at, greatest(at, due.charged_until) AS from_at, least(at + interval '1 minute', due.until) AS until_at
-                 FROM generate_series(date_trunc('minute', due.charged_until, 'UTC'), due.until - interval '1 microsecond',
+               SELECT at AS window_at, greatest(at, due.charged_from) AS from_at,
+                      least(at + interval '1 minute', due.charged_until) AS until_at
+                 FROM generate_series(date_trunc('minute', due.charged_from, 'UTC'), due.charged_until - interval '1 microsecond',
                                       interval '1 minute') AS minute (at)
                ) AS clipped
           LEFT JOIN nodes AS node ON node.id = due.node_id
-         WHERE clipped.from_at < clipped.until_at
-           AND NOT EXISTS (
-               SELECT 1
-                 FROM usage_windows AS known
-                WHERE known.usage_record_id = due.id AND known.window_at = clipped.window_at)
+         WHERE clipped.from_at < clipped.until_at",
+            $known,
+            "
      ), posted AS MATERIALIZED (
         -- Named after the first window in it, by its record and its number there: it is in no other.
         SELECT md5(named.key)::uuid AS id, named.key, named.account_id, account.currency, named.amount_minor, named.from_at,
@@ -209,25 +253,32 @@ const CHARGE: &str = concat!(
          WHERE project_id IS NOT NULL
          GROUP BY 1, 2
             ON CONFLICT (project_id, month) DO UPDATE SET spent_minor = project_spending.spent_minor + EXCLUDED.spent_minor
-     ), charged AS (
-        UPDATE usage_records AS record
-           SET charged_until = due.until, charged_minor = ",
-    owed_at!("due.until"),
-    ",
-               settled_at = CASE WHEN due.until = due.ended_at THEN clock_timestamp() END
-          FROM due
-         WHERE record.id = due.id
      )
      SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM minute), (SELECT count(*) FROM posted)"
+        )
+    };
+}
+
+/// The statement as it is: a window that was charged before stops it.
+const CHARGE: &str = charge_unless!("");
+/// The same for records that have forgotten how far they were charged: it looks for every window whether it is there. A question of
+/// its own for each, by its key: as a join it would be answered by reading all windows there ever were.
+const CHARGE_AGAIN: &str = charge_unless!(
+    "
+           AND (SELECT 1
+                  FROM usage_windows AS known
+                 WHERE known.usage_record_id = due.id AND known.window_at = clipped.window_at
+                 LIMIT 1) IS NULL"
 );
 
 async fn charge_batch(
     tx: &mut Tx,
+    statement: &'static str,
     until: Timestamp,
     accounts: &[Uuid],
     (after, last): (Place, Place),
 ) -> Result<Charged, Error> {
-    let row = sqlx::query(AssertSqlSafe(CHARGE))
+    let row = sqlx::query(AssertSqlSafe(statement))
         .bind(until.to_sqlx())
         .bind(accounts)
         .bind(after.0)
@@ -251,8 +302,8 @@ async fn give_back_overruns(
 ) -> Result<(), Error> {
     let rows = sqlx::query(AssertSqlSafe(concat!(
         "WITH due AS MATERIALIZED (
-            SELECT id, account_id, allocation_id, gpus, price_micros_per_gpu_second AS price, micros_per_minor, repriced,
-                   started_at, charged_minor, ended_at
+            SELECT id, account_id, allocation_id, gpus, price_micros_per_gpu_second, micros_per_minor, repriced, started_at,
+                   charged_minor, ended_at
               FROM usage_records
              WHERE settled_at IS NULL AND account_id = ANY ($1::uuid[])
                AND (account_id, id) > ($2, $3) AND (account_id, id) <= ($4, $5)

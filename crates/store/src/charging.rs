@@ -84,10 +84,16 @@ async fn pass(store: &Store, until: Timestamp) -> Result<Charged, Error> {
     }
 }
 
-/// The key of the windows has refused one: nothing of that batch has happened.
+/// A key has refused a window, or the posting that is named after it: nothing of that batch has happened.
 fn is_charged_before(error: &sqlx::Error) -> bool {
+    let keys = [
+        "usage_windows_pkey",
+        "ledger_postings_pkey",
+        "ledger_postings_key_key",
+        "ledger_entries_posting",
+    ];
     let constraint = error.as_database_error().and_then(|error| error.constraint());
-    constraint == Some("usage_windows_pkey")
+    constraint.is_some_and(|constraint| keys.contains(&constraint))
 }
 
 /// The next batch, in a transaction of its own, and where it ended; none when there is no more.
@@ -103,9 +109,17 @@ async fn batch(
         return Ok(None);
     };
     give_back_overruns(&mut tx, &accounts, (after, last)).await?;
-    let charged = charge_batch(&mut tx, statement, until, &accounts, (after, last)).await?;
-    tx.commit().await?;
-    Ok(Some((charged, last)))
+    match charge_batch(&mut tx, statement, until, &accounts, (after, last)).await {
+        Ok(charged) => {
+            tx.commit().await?;
+            Ok(Some((charged, last)))
+        }
+        Err(error) => {
+            // Undone here and not when it is dropped: who tries again must not find the accounts in the hands of this one.
+            tx.rollback().await?;
+            Err(error)
+        }
+    }
 }
 
 /// The next records that have something due, as the last of them and the accounts behind them, which are locked as far as

@@ -51,6 +51,39 @@ impl Database {
         }
     }
 
+    /// So many tenants, each with an account that has `cents`, a project, and an allocation that is active since just now and
+    /// costs a cent a second. Everything that the product would have written is there.
+    ///
+    /// # Panics
+    /// When the database refuses.
+    pub async fn furnish_tenants(&self, tenants: u32, cents: i64) {
+        let crowd = format!("FROM generate_series(1, {tenants}) AS n");
+        let log = "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, operation_id, source, actor, occurred_at)";
+        self.tamper(&[
+            format!("INSERT INTO accounts (id, balance_minor) SELECT md5('crowd account ' || n)::uuid, {cents} {crowd}"),
+            format!("{log} SELECT 'balance', md5('crowd account ' || n)::uuid, 1, gen_random_uuid(), 'born', NULL, 'healthy', NULL, 'worker', 'test', clock_timestamp() {crowd}"),
+            format!("INSERT INTO ledger_postings (id, key, kind, account_id, currency, actor)
+                     SELECT md5('crowd posting ' || n)::uuid, 'crowd/' || n, 'adjustment', md5('crowd account ' || n)::uuid, 'USD', 'test' {crowd}"),
+            format!("INSERT INTO ledger_entries (posting_id, book, account_id, amount_minor, balance_after_minor)
+                     SELECT md5('crowd posting ' || n)::uuid, 'tenant', md5('crowd account ' || n)::uuid, {cents}, {cents} {crowd}
+                     UNION ALL SELECT md5('crowd posting ' || n)::uuid, 'adjustments', NULL, -{cents}, NULL {crowd}"),
+            format!("INSERT INTO projects (id, name, account_id) SELECT md5('crowd project ' || n)::uuid, 'crowd ' || n, md5('crowd account ' || n)::uuid {crowd}"),
+            format!("INSERT INTO allocations (id, project_id, operation_id, sku, gpus, status, seq, active_at, price_micros_per_gpu_second, currency, region)
+                     SELECT md5('crowd allocation ' || n)::uuid, md5('crowd project ' || n)::uuid, md5('crowd operation ' || n)::uuid, 'h100.slice', 1,
+                            'active', 3, clock_timestamp(), 10000, 'USD', 'eu-1' {crowd}"),
+            format!("{log} SELECT 'allocation', md5('crowd allocation ' || n)::uuid, step, gen_random_uuid(), said, was, became,
+                            md5('crowd operation ' || n)::uuid, 'worker', 'test', clock_timestamp()
+                       FROM generate_series(1, {tenants}) AS n, (VALUES (1, 'born', NULL, 'requested'), (2, 'provision.started', 'requested', 'provisioning'),
+                            (3, 'provision.succeeded', 'provisioning', 'active')) AS steps (step, said, was, became)"),
+            format!("INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, sku, gpus, price_micros_per_gpu_second)
+                     SELECT md5('crowd record ' || n)::uuid, allocation.id, active_at, active_at, 3, md5('crowd account ' || n)::uuid, project_id, sku, gpus,
+                            price_micros_per_gpu_second
+                       FROM generate_series(1, {tenants}) AS n JOIN allocations AS allocation ON allocation.id = md5('crowd allocation ' || n)::uuid"),
+            format!("{log} SELECT 'usage_record', md5('crowd record ' || n)::uuid, 1, gen_random_uuid(), 'born', NULL, 'open', NULL, 'worker', 'test', clock_timestamp() {crowd}"),
+        ])
+        .await;
+    }
+
     /// What an account has.
     pub async fn balance_of(&self, account: AccountId) -> i64 {
         sqlx::query_scalar("SELECT balance_minor FROM accounts WHERE id = $1")

@@ -140,39 +140,73 @@ async fn a_project_at_its_cap_is_refused_more_and_gives_back_what_it_has() {
 /// The decision holds the account: a credit that comes first is seen, one that comes later is later.
 #[tokio::test]
 async fn r19_a_credit_that_lands_during_the_release_is_seen_or_comes_after_it() {
+    let house = house(Policies::default()).await;
+    let account = house.account().await;
     for round in 0..10 {
-        let house = house(Policies::default()).await;
+        leave(&house, FUNDS_MINOR).await;
         let id = house.active("h100.slice", 1).await.id;
         leave(&house, -1).await;
-        let account = house.account().await;
         let credit = adjust(&house, account, 1_000);
         let (taken, ()) = tokio::join!(charge::take_back(&house.ctx, Some(account)), credit);
         let taken = taken.expect("it looks");
-        let (crossed, released): (i64, i64) = (
-            house.database.number("SELECT seq FROM accounts WHERE balance_minor = 999").await,
-            house
-                .database
-                .number("SELECT count(*) FROM lifecycle_log WHERE reason = 'balance_depleted'")
-                .await,
-        );
-        assert_eq!(taken, released.unsigned_abs(), "round {round}");
-        // Whichever was first, the release was decided while the account was depleted.
-        let healthy = house
+        let lifted = house
             .database
-            .number(&format!(
-                "SELECT count(*)
-                   FROM lifecycle_log AS released, lifecycle_log AS lifted
-                  WHERE released.entity_id = '{id}' AND released.reason = 'balance_depleted'
-                    AND lifted.entity_id = '{account}' AND lifted.seq = {crossed}
-                    AND released.occurred_at > lifted.occurred_at"
-            ))
+            .number("SELECT seq FROM accounts WHERE balance_minor = 999 AND status = 'low_balance'")
             .await;
-        assert_eq!(healthy, 0, "nothing is taken from who could pay");
+        let released = format!(
+            "SELECT count(*) FROM lifecycle_log WHERE entity_id = '{id}' AND reason = 'balance_depleted'"
+        );
+        assert_eq!(taken, house.database.number(&released).await.unsigned_abs(), "round {round}");
+        // Whichever was first, the release was decided while the account was depleted.
+        let from_who_could_pay = format!(
+            "SELECT count(*)
+               FROM lifecycle_log AS released, lifecycle_log AS lifted
+              WHERE released.entity_id = '{id}' AND released.reason = 'balance_depleted'
+                AND lifted.entity_id = '{account}' AND lifted.seq = {lifted}
+                AND released.occurred_at > lifted.occurred_at"
+        );
+        assert_eq!(house.database.number(&from_who_could_pay).await, 0);
         house.settle().await;
         let expected = if taken == 1 { Status::Released } else { Status::Active };
         assert_eq!(house.status(id).await, expected);
-        house.close().await;
+        if expected == Status::Active {
+            house.release(id).await.expect("given back");
+            house.settle().await;
+        }
     }
+    house.close().await;
+}
+
+/// Many accounts use up what they have in the same minute: each crosses once, and only those that have crossed lose what they have.
+/// `BERTH_R19_ACCOUNTS` says how many; a thousand take a while.
+#[tokio::test]
+async fn r19_many_accounts_cross_zero_in_one_minute() {
+    let accounts = std::env::var("BERTH_R19_ACCOUNTS").map_or(Ok(100), |text| text.parse::<u32>());
+    let accounts = accounts.expect("a number");
+    let many = i64::from(accounts);
+    let house = house(Policies::default()).await;
+    let richer = house.active("h100.slice", 1).await.id;
+    house.database.furnish_tenants(accounts, 50).await;
+    let healthy = "SELECT count(*) FROM accounts WHERE status = 'healthy'";
+    charge::sweep(&house.ctx).await.expect("they cross");
+    let before = house.database.number(healthy).await;
+    house.charge_after(10).await;
+    assert_eq!(charge::take_back(&house.ctx, None).await.expect("taken back"), u64::from(accounts));
+    assert_eq!(charge::take_back(&house.ctx, None).await.expect("it looks"), 0, "once");
+    let said = |event: &str| {
+        format!(
+            "SELECT count(*) FROM lifecycle_log WHERE machine = 'balance' AND event = '{event}' AND actor = 'ledger' AND cause = 'charged'"
+        )
+    };
+    assert_eq!(house.database.number(&said("balance.depleted")).await, many, "one crossing each");
+    assert_eq!(house.database.number(healthy).await, before, "nobody else");
+    let taken = "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND reason = 'balance_depleted'";
+    assert_eq!(house.database.number(taken).await, many);
+    assert_eq!(house.status(richer).await, Status::Active, "who could pay keeps theirs");
+    let told = "SELECT count(*) FROM outbox_events WHERE subject = 'billing.balance.depleted'
+                   AND entity_id IN (SELECT account_id FROM projects WHERE name LIKE 'crowd %')";
+    assert_eq!(house.database.number(told).await, many, "one notice each");
+    house.database.remove().await;
 }
 
 #[tokio::test]

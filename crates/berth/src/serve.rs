@@ -148,9 +148,19 @@ fn failed(ended: Result<(&'static str, Done), tokio::task::JoinError>) -> Failur
 
 /// Gives the spine its engines and its duties.
 async fn equip(spine: &mut Spine, settings: &Settings) -> Done {
-    spine.duties = Duties { relay: settings.has(Role::Relay), worker: settings.has(Role::Worker) };
+    let part = |role: Role, part: &'static [&'static str]| {
+        part.iter().copied().filter(move |_| settings.has(role))
+    };
+    let billing = part(Role::Billing, control::doors::BILLING);
+    let notifier = part(Role::Notifier, control::doors::NOTIFIER);
+    spine.duties = Duties {
+        relay: settings.has(Role::Relay),
+        worker: settings.has(Role::Worker),
+        parts: billing.chain(notifier).collect(),
+    };
     // Who neither tells nor listens needs no connection.
-    let busy = spine.duties.relay || spine.duties.worker;
+    let Duties { relay, worker, parts } = &spine.duties;
+    let busy = *relay || *worker || !parts.is_empty();
     if let Some(options) = settings.nats.clone().filter(|_| busy) {
         let nats = Nats::connect(options).await.context("NATS can't be used")?;
         spine.broker = Some(Arc::new(nats));

@@ -27,9 +27,9 @@ pub(crate) enum Role {
     Relay,
     /// Handles messages, steps workflows, runs timers.
     Worker,
-    /// Meters and charges. There is nothing of it yet.
+    /// Charges what is metered, and takes back what nobody pays for. Workers do it too.
     Billing,
-    /// Sends notifications. There is nothing of it yet.
+    /// Tells people, and delivers to their webhooks. Workers do it too.
     Notifier,
 }
 
@@ -150,15 +150,6 @@ impl Settings {
             notes: Vec::new(),
             roles: Vec::new(),
         };
-        let idle = [Role::Billing, Role::Notifier].into_iter().filter(|role| has(*role));
-        let nothing = |role: Role| {
-            format!(
-                "the role {} has nothing to do yet: there is nothing to {} in this version",
-                role.name(),
-                if role == Role::Billing { "charge" } else { "send" }
-            )
-        };
-        settings.notes.extend(idle.map(nothing));
         if !has(Role::Api) && !has(Role::Gateway) && settings.doors.health.is_none() {
             let note = "nobody can ask this process how it is: set listen.health";
             settings.notes.push(note.to_owned());

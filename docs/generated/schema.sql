@@ -422,9 +422,9 @@ CREATE TABLE nodes (
 );
 
 CREATE TABLE notifications (
-    number bigint NOT NULL,
     id uuid NOT NULL,
     user_id uuid NOT NULL,
+    number bigint NOT NULL,
     kind text NOT NULL,
     cause text NOT NULL,
     title text NOT NULL,
@@ -434,7 +434,7 @@ CREATE TABLE notifications (
     payment_session_id uuid,
     created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     read_at timestamp with time zone,
-    CONSTRAINT notifications_number_key UNIQUE (number),
+    CONSTRAINT notifications_number_check CHECK ((number >= 1)),
     CONSTRAINT notifications_pkey PRIMARY KEY (id),
     CONSTRAINT notifications_user_id_fkey FOREIGN KEY (user_id) REFERENCES users(id)
 );
@@ -702,6 +702,7 @@ CREATE TABLE users (
 CREATE TABLE webhook_deliveries (
     webhook_id uuid NOT NULL,
     notification_id uuid NOT NULL,
+    queued_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     attempts integer NOT NULL DEFAULT 0,
     due_at timestamp with time zone DEFAULT clock_timestamp(),
     delivered_at timestamp with time zone,
@@ -850,9 +851,9 @@ CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (s
 
 CREATE UNIQUE INDEX notifications_cause ON public.notifications USING btree (user_id, cause);
 
-CREATE INDEX notifications_unread ON public.notifications USING btree (user_id) WHERE (read_at IS NULL);
+CREATE UNIQUE INDEX notifications_number ON public.notifications USING btree (user_id, number);
 
-CREATE INDEX notifications_user ON public.notifications USING btree (user_id, number);
+CREATE INDEX notifications_unread ON public.notifications USING btree (user_id, number) WHERE (read_at IS NULL);
 
 CREATE INDEX outbox_events_unpublished ON public.outbox_events USING btree ("position") WHERE (published_at IS NULL);
 

@@ -7,7 +7,8 @@ use wire::problem::ProblemCode;
 
 use crate::client::Client;
 use crate::commands::{
-    account, admin, alloc, app, audit, config, explain, group, login, machine, money, sim, sku,
+    account, admin, alloc, app, audit, config, explain, group, login, machine, money,
+    notifications, sim, sku, webhooks,
 };
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
@@ -106,6 +107,15 @@ enum Command {
         after_help = "Example:\n  berth app create my-cluster --app ray --group training"
     )]
     App(app::AppCommand),
+    /// What you were told: machines, balance, payments
+    #[command(subcommand, after_help = "Example:\n  berth notifications list --unread")]
+    Notifications(notifications::NotificationsCommand),
+    /// Webhooks: URLs that are told what you are told, signed
+    #[command(
+        subcommand,
+        after_help = "Example:\n  berth webhooks add https://hooks.example.org/berth"
+    )]
+    Webhooks(webhooks::WebhooksCommand),
     /// What operators do: the fleet, stuck allocations, dead letters
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Admin(admin::AdminCommand),
@@ -243,6 +253,8 @@ pub(crate) fn run() -> Done {
         Command::Ledger(command) => wait_for(command.run(&session.client()?)),
         Command::Explain(explain) => wait_for(explain.run(&session.client()?)),
         Command::App(command) => wait_for(command.run(&session.client()?)),
+        Command::Notifications(command) => wait_for(command.run(&session.client()?)),
+        Command::Webhooks(command) => wait_for(command.run(&session.client()?)),
         Command::Admin(command) => wait_for(command.run(&session.client()?))
             .map_err(|failure| session.as_operator(failure)),
         Command::Audit(audit) => {

@@ -5,6 +5,7 @@ mod call;
 pub(crate) mod events;
 mod groups;
 mod money;
+mod notifications;
 mod operators;
 mod recovery;
 

@@ -11,6 +11,8 @@ use control::{Assembled, assemble};
 use engines::nats::Nats;
 use engines::temporal::Temporal;
 use server::Server;
+use server::outside::destination::System;
+use server::outside::webhooks::Webhooks;
 use spine::{Clock, Duties, Spine};
 use store::{Options, Store};
 use tokio::task::JoinSet;
@@ -82,6 +84,7 @@ impl Parts {
         if let Some(url) = &settings.gateway_url {
             ctx.keys.gateway_url.get_or_init(|| url.clone());
         }
+        ctx.post.set(Arc::new(Webhooks::new(Arc::new(System), settings.webhooks_allow_private)?));
         equip(&mut spine, settings).await?;
         let server = Server::bind(settings.doors).await.map_err(|error| {
             Failure::from(error).with(

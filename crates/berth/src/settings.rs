@@ -110,6 +110,8 @@ pub(crate) struct Settings {
     pub(crate) doors: server::Config,
     /// Where agents reach the gateway.
     pub(crate) gateway_url: Option<String>,
+    /// Whether webhooks may lead to this machine and to networks of one's own.
+    pub(crate) webhooks_allow_private: bool,
     /// NATS, if that carries word of messages.
     pub(crate) nats: Option<engines::nats::Options>,
     /// Temporal, if that brings runs to workers.
@@ -143,6 +145,8 @@ impl Settings {
             connections_max: given.number("database.connections_max", 2..=1_000),
             doors,
             gateway_url,
+            webhooks_allow_private: given
+                .word("webhooks.allow_private", &[("false", false), ("true", true)]),
             nats: nats(&mut given),
             temporal: temporal(&mut given),
             log: given.word("log.format", &[("json", LogFormat::Json), ("text", LogFormat::Text)]),

@@ -171,7 +171,7 @@ impl Feed<'_> {
             return;
         }
         match self.client.events(self.id, self.last.as_deref()).await {
-            Offer::Open(events) => self.events = Some(events),
+            Offer::Open(events) => self.events = Some(*events),
             Offer::Later => {}
             Offer::Never => self.none_here = true,
         }

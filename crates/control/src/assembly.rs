@@ -9,6 +9,7 @@ use store::Store;
 
 use crate::keys::Keys;
 use crate::policies::{Current, Policies};
+use crate::webhook::courier::Post;
 use crate::{Ctx, Error, doors};
 
 /// What a process consists of, below its doors for people and nodes.
@@ -33,7 +34,7 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let workflows = Arc::clone(&engine);
     let current = Current::new(policies);
     current.turn(&store::policies::list(&store).await?);
-    let ctx = Ctx { store, clock, wake, workflows, keys, current };
+    let ctx = Ctx { store, clock, wake, workflows, keys, current, post: Post::default() };
     engine.define(doors::workflows::table(&ctx));
     let spine = Spine {
         store: ctx.store.clone(),

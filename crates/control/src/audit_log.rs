@@ -55,6 +55,13 @@ codes! {
         PriceSet = "price.set",
         BalanceThreshold = "balance.threshold",
         SpendingCap = "project.spending_cap",
+        NotificationRead = "notification.read",
+        NotificationReadAll = "notification.read_all",
+        WebhookCreate = "webhook.create",
+        WebhookRotate = "webhook.rotate",
+        WebhookDelete = "webhook.delete",
+        WebhookTest = "webhook.test",
+        WebhookRedeliver = "webhook.redeliver",
         Login = "login",
         AdminAttempt = "admin.attempt",
         NodeEnrol = "node.enrol",
@@ -113,6 +120,13 @@ impl Action {
             | Action::AppInstanceEnd
             | Action::BalanceThreshold
             | Action::SpendingCap
+            | Action::NotificationRead
+            | Action::NotificationReadAll
+            | Action::WebhookCreate
+            | Action::WebhookRotate
+            | Action::WebhookDelete
+            | Action::WebhookTest
+            | Action::WebhookRedeliver
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

@@ -22,11 +22,13 @@ pub mod idempotency;
 pub mod ids;
 pub mod keys;
 pub mod node;
+pub mod notification;
 pub mod operations;
 pub mod page;
 pub mod policies;
 mod run_state;
 pub mod stuck;
+pub mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,7 @@ pub use caller::Caller;
 pub use error::Error;
 use keys::Keys;
 use policies::{Current, Policies};
+use webhook::courier::Post;
 
 /// What every story stands on. Clones share it.
 #[derive(Clone)]
@@ -57,6 +60,8 @@ pub struct Ctx {
     pub keys: Arc<Keys>,
     /// What operators may turn, as it stands now.
     pub current: Current,
+    /// Who carries what leaves for webhooks, if this process has somebody.
+    pub post: Post,
 }
 
 impl Ctx {

@@ -17,4 +17,7 @@ pub enum Error {
     /// Agents can't be served.
     #[error("agents can't be served")]
     Gateway(#[source] control::Error),
+    /// Nothing can leave for the outside.
+    #[error("nothing can be sent to the outside")]
+    Outside(#[source] reqwest::Error),
 }

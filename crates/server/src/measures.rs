@@ -99,6 +99,8 @@ pub const MEASURES: &[Measure] = &[
     gauge("berth_findings_open", &[], "Findings of the audit that nobody has closed"),
     gauge("berth_findings", &["kind"], "Findings of the last comparison of nodes, bill and database"),
     counter("berth_audit_denied_total", &["kept"], "Refused attempts that the audit log was to keep"),
+    counter("berth_notifications_total", &["kind"], "What people were told"),
+    counter("berth_webhook_attempts_total", &["result"], "Attempts to deliver to webhooks: taken, failed, or given up after three days"),
     counter("berth_timer_runs_total", &["timer", "result"], "Runs of timers"),
 ];
 

@@ -312,10 +312,11 @@ CREATE INDEX payment_events_session ON payment_events (session_id) WHERE session
 
 -- What somebody was told. A cause is told to each of them once.
 CREATE TABLE notifications (
-    -- Its place among all: what a stream goes on after.
-    number             bigint      GENERATED ALWAYS AS IDENTITY UNIQUE,
     id                 uuid        PRIMARY KEY,
     user_id            uuid        NOT NULL REFERENCES users,
+    -- Its place among theirs, without a gap: what a stream goes on after. It is given under the lock of the user, which is held
+    -- until the commit; so who sees number n sees all before it.
+    number             bigint      NOT NULL CHECK (number >= 1),
     kind               text        NOT NULL,
     cause              text        NOT NULL,
     title              text        NOT NULL,
@@ -327,8 +328,9 @@ CREATE TABLE notifications (
     read_at            timestamptz
 );
 CREATE UNIQUE INDEX notifications_cause ON notifications (user_id, cause);
-CREATE INDEX notifications_user ON notifications (user_id, number);
-CREATE INDEX notifications_unread ON notifications (user_id) WHERE read_at IS NULL;
+-- Whoever forgets the lock is refused, and leaves no hole behind somebody's back.
+CREATE UNIQUE INDEX notifications_number ON notifications (user_id, number);
+CREATE INDEX notifications_unread ON notifications (user_id, number) WHERE read_at IS NULL;
 
 -- Where somebody wants to be told as well.
 CREATE TABLE webhooks (
@@ -340,6 +342,7 @@ CREATE TABLE webhooks (
     previous_secret       text,
     previous_secret_until timestamptz,
     created_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Its secrets are forgotten then.
     deleted_at            timestamptz
 );
 CREATE INDEX webhooks_user ON webhooks (user_id, id) WHERE deleted_at IS NULL;
@@ -347,8 +350,12 @@ CREATE INDEX webhooks_user ON webhooks (user_id, id) WHERE deleted_at IS NULL;
 CREATE TABLE webhook_deliveries (
     webhook_id      uuid        NOT NULL REFERENCES webhooks,
     notification_id uuid        NOT NULL REFERENCES notifications,
+    -- Since when it is tried: three days later it is given up.
+    queued_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- How often, since then.
     attempts        integer     NOT NULL DEFAULT 0,
-    -- When it is tried next; null when it was taken or given up.
+    -- When it is tried next; null when it was taken or given up. Who tries it moves this ahead first, and writes down how it went
+    -- only while it still stands there.
     due_at          timestamptz DEFAULT clock_timestamp(),
     delivered_at    timestamptz,
     given_up_at     timestamptz,

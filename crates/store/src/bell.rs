@@ -23,6 +23,10 @@ pub enum Ring {
     AuditLog,
     /// Every process: an operator has turned a policy.
     Policies,
+    /// Who watches what somebody is told: there is a notification for them.
+    User(Uuid),
+    /// Who delivers to webhooks: something is due.
+    Webhooks,
 }
 
 /// What is called after a commit, once for each ring.

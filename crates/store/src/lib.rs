@@ -32,6 +32,7 @@ pub mod node_agents;
 pub mod node_outages;
 pub mod node_tasks;
 pub mod nodes;
+pub mod notifications;
 pub mod notify;
 pub mod outbox;
 pub mod payment_sessions;
@@ -48,6 +49,7 @@ pub mod terminal_sessions;
 pub mod usage_records;
 pub mod users;
 pub mod views;
+pub mod webhooks;
 pub mod workflow_runs;
 
 use std::time::Duration;

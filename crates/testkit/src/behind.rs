@@ -128,4 +128,32 @@ impl House {
             .await
             .expect("they are over");
     }
+
+    /// Somebody is shut out.
+    pub async fn shut_out(&self, user: Uuid) {
+        sqlx::query("UPDATE users SET disabled_at = clock_timestamp() WHERE id = $1")
+            .bind(user)
+            .execute(&self.database.sql)
+            .await
+            .expect("they are shut out");
+    }
+
+    /// Nobody has a webhook any more, and everything that anybody was told is read.
+    pub async fn forget_webhooks(&self) {
+        for all in [
+            "UPDATE webhooks SET deleted_at = clock_timestamp()",
+            "UPDATE notifications SET read_at = clock_timestamp()",
+        ] {
+            sqlx::query(all).execute(&self.database.sql).await.expect("it is done");
+        }
+    }
+
+    /// This was not read.
+    pub async fn unread(&self, notification: Uuid) {
+        sqlx::query("UPDATE notifications SET read_at = NULL WHERE id = $1")
+            .bind(notification)
+            .execute(&self.database.sql)
+            .await
+            .expect("it is unread");
+    }
 }

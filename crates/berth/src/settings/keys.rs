@@ -50,6 +50,7 @@ pub(crate) const TABLE: &[Key] = &[
     key("workflows.namespace", Some("default"), "the namespace in Temporal, which must be there"),
     key("workflows.queue", Some("berth"), "the task queue: installations in one namespace differ in it"),
     key("workflows.prefix", Some(""), "what workflow ids begin with"),
+    key("webhooks.allow_private", Some("false"), "whether webhooks may be plain HTTP, and lead to this machine or a private network"),
     key("log.format", Some("json"), "how the log is written: json or text"),
 ];
 

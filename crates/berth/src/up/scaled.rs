@@ -262,6 +262,7 @@ fn configuration(url: &str, places: &Places, gateway_url: &str) -> String {
          [listen]\napi = \"{api}\"\ngateway = \"{gateway}\"\nshare_port = true\n\n\
          [gateway]\nurl = \"{gateway_url}\"\n\n\
          [drain]\nnotice_seconds = 1\n\n\
+         [webhooks]\nallow_private = true\n\n\
          [bus]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:{nats}\"]\n\n\
          [workflows]\nengine = \"temporal\"\naddress = \"http://127.0.0.1:{temporal}\"\n"
     )

@@ -1,6 +1,7 @@
 //! All parts of one process, started in order and stopped in the opposite one: agents, doors, spine, store.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,6 +9,8 @@ use control::allocation::view;
 use control::policies::Policies;
 use control::{Assembled, Ctx, assemble};
 use server::Server;
+use server::outside::destination::System;
+use server::outside::webhooks::Webhooks;
 use spine::Clock;
 use store::{Options, Store};
 use tokio::task::JoinSet;
@@ -97,6 +100,8 @@ async fn start(
     steps.done("");
     steps.begin("Control plane");
     let Assembled { ctx, spine } = assemble(store, Clock::system(), Policies::default()).await?;
+    // Somebody who tries it has their receiver on this machine.
+    ctx.post.set(Arc::new(Webhooks::new(Arc::new(System), true)?));
     if up.database.is_none() {
         // The cluster is ours and the place is locked: nobody else is at work there.
         spine.take_over().await?;
@@ -201,7 +206,7 @@ pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
 fn taken_port(error: server::Error) -> Failure {
     let in_use = match &error {
         server::Error::Bind { source, .. } => source.kind() == std::io::ErrorKind::AddrInUse,
-        server::Error::Gateway(_) => false,
+        server::Error::Gateway(_) | server::Error::Outside(_) => false,
     };
     let failure = Failure::from(error);
     if in_use {

@@ -17,5 +17,6 @@ mod restarts;
 mod roles;
 mod scaled;
 mod stub;
+mod told;
 mod traces;
 mod whole;

@@ -14,7 +14,7 @@ use domain::policy::Permission;
 use lifecycle::{Code as _, Machine as _, Rest};
 use store::log::Transition;
 use store::views::allocations;
-use store::views::events::{self, Happening, Reached, Seen, SeenTask, Source, Watcher};
+use store::views::events::{self, Happening, Reached, Seen, SeenTask, Source, Watched, Watcher};
 use uuid::Uuid;
 use wire::http::allocations::AllocationStatus;
 use wire::http::timeline::{EventKind, ItemStatus, TimelineEvent};
@@ -91,7 +91,8 @@ fn signed(allocation: AllocationId, text: &str) -> Vec<u8> {
 pub async fn for_tenant(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<Watcher, Error> {
     caller.needs(Permission::AllocationRead)?;
     let row = allocations::find_for(&ctx.store, id, caller.user_id).await?;
-    row.map(|_| watcher(caller, id, false)).ok_or(Error::NotFound("allocation"))
+    row.map(|_| watcher(caller, Watched::Allocation(id.uuid())))
+        .ok_or(Error::NotFound("allocation"))
 }
 
 /// Whether the caller may watch any allocation.
@@ -101,11 +102,12 @@ pub async fn for_tenant(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<
 pub async fn for_operator(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<Watcher, Error> {
     caller.needs(Permission::FleetRead)?;
     let row = allocations::find(&ctx.store, id).await?;
-    row.map(|_| watcher(caller, id, true)).ok_or(Error::NotFound("allocation"))
+    row.map(|_| watcher(caller, Watched::AnyAllocation(id.uuid())))
+        .ok_or(Error::NotFound("allocation"))
 }
 
-fn watcher(caller: &Caller, id: AllocationId, operator: bool) -> Watcher {
-    Watcher { token: caller.token_id, user: caller.user_id, allocation: id.uuid(), operator }
+fn watcher(caller: &Caller, watched: Watched) -> Watcher {
+    Watcher { token: caller.token_id, user: caller.user_id, watched }
 }
 
 /// Those who may still watch, by their places.

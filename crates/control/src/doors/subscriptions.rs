@@ -10,7 +10,7 @@ use wire::bus::{Fact, Message, Subject};
 
 use crate::allocation::{provision, release, restart};
 use crate::billing::charge;
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, notification};
 
 /// How often a message is tried before it becomes a state.
 const ATTEMPTS_MAX: i32 = 8;
@@ -52,6 +52,28 @@ pub const TABLE: &[Entry] = &[
         does: "takes back what an account that has nothing left does not pay for",
         subjects: &[Subject::BalanceDepleted],
         story: |ctx, message| Box::pin(take_back(ctx, message)),
+        exhausted: None,
+    },
+    Entry {
+        consumer: "notifier",
+        does: "tells people what concerns them, and their webhooks",
+        subjects: &[
+            Subject::ProvisioningActive,
+            Subject::ProvisioningFailed,
+            Subject::RestartCompleted,
+            Subject::RestartFailed,
+            Subject::ReleasingRequested,
+            Subject::ReleasingCompleted,
+            Subject::ReleaseFailed,
+            Subject::BalanceLow,
+            Subject::BalanceDepleted,
+            Subject::BalanceRecovered,
+            Subject::PaymentCredited,
+            Subject::PaymentFailedReconcile,
+        ],
+        story: |ctx, message| {
+            Box::pin(async move { notification::tell::hear(&ctx, &message).await })
+        },
         exhausted: None,
     },
 ];

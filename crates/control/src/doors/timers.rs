@@ -18,6 +18,7 @@ use crate::audit_log::chain;
 use crate::billing::charge;
 use crate::node::{drain, heartbeat, task};
 use crate::policies::turn;
+use crate::webhook::deliver;
 use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
 
 /// How long something may stand there before a sweep looks after it.
@@ -44,6 +45,8 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
         timer(ctx, "audit_links", seconds(5), |ctx| Box::pin(chain::link(ctx)))
             .woken_by(Ring::AuditLog),
+        timer(ctx, "webhook_deliveries", seconds(5), |ctx| Box::pin(deliver::sweep(ctx)))
+            .woken_by(Ring::Webhooks),
         timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
         timer(ctx, "gauges", seconds(15), |ctx| Box::pin(gauges::measure(ctx))),
         timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))

@@ -15,10 +15,12 @@ mod findings;
 mod guard;
 mod health;
 mod money;
+mod notifications;
 mod policies;
 mod recovery;
 pub mod routes;
 mod stuck;
+mod webhooks;
 
 use domain::policy::Permission;
 

@@ -11,7 +11,8 @@ use utoipa_axum::routes;
 
 use super::{
     Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
-    events, explain, findings, guard, health, money, policies, recovery, stuck,
+    events, explain, findings, guard, health, money, notifications, policies, recovery, stuck,
+    webhooks,
 };
 use crate::http::{Front, frame};
 
@@ -20,6 +21,7 @@ type Entry = (Permission, UtoipaMethodRouter<Front>);
 /// The table: the doors of everybody, then those of operators.
 fn table() -> Vec<Entry> {
     let mut table = for_everybody();
+    table.extend(for_oneself());
     table.extend(for_operators());
     table
 }
@@ -81,6 +83,24 @@ fn for_everybody() -> Vec<Entry> {
         (MoneyRead, routes!(money::explain_charge)),
         (ProjectRead, routes!(money::show_spending)),
         (ProjectManage, routes!(money::set_spending_cap)),
+    ]
+}
+
+/// What everybody is told, and where else they want to be.
+fn for_oneself() -> Vec<Entry> {
+    use Permission::{AccountRead, AccountWrite};
+    vec![
+        (AccountRead, routes!(notifications::list_notifications)),
+        (AccountWrite, routes!(notifications::read_notification)),
+        (AccountWrite, routes!(notifications::read_all_notifications)),
+        (AccountRead, routes!(events::watch_own)),
+        (AccountRead, routes!(webhooks::list_webhooks)),
+        (AccountWrite, routes!(webhooks::create_webhook)),
+        (AccountWrite, routes!(webhooks::delete_webhook)),
+        (AccountWrite, routes!(webhooks::rotate_webhook)),
+        (AccountWrite, routes!(webhooks::test_webhook)),
+        (AccountRead, routes!(webhooks::list_deliveries)),
+        (AccountWrite, routes!(webhooks::redeliver)),
     ]
 }
 

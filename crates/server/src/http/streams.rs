@@ -10,7 +10,8 @@ use axum::http::HeaderValue;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use control::Ctx;
-use control::allocation::stream::{Cursor, Next, Told, next, reached, still_allowed};
+use control::allocation::stream::{self, Cursor, Next, Told, still_allowed};
+use control::notification::view;
 use futures::stream::unfold;
 use spine::wake::Waiter;
 use store::Ring;
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::http::allocations::AllocationStatus;
+use wire::http::notifications::Notification;
 use wire::http::timeline::StreamEnd;
 use wire::problem::ProblemCode;
 
@@ -30,6 +32,8 @@ use crate::{Ending, Limits};
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Every so many beats it is looked whether a ring was lost.
 const SWEEP_BEATS: u32 = 4;
+/// What an event is called that is a notification.
+const NOTIFICATION: &str = "notification";
 /// When to ask again for a stream that there is no room for.
 const FULL_RETRY_SECONDS: u64 = 15;
 
@@ -85,7 +89,7 @@ impl Streams {
     /// Lets go whoever may no longer watch, every beat, until the server ends; then everybody, who go on elsewhere with the last
     /// they have seen.
     pub async fn run(&self, ctx: &Ctx, limits: &Limits, ending: &Ending) {
-        let (mut beats, mut known) = (0_u32, HashMap::new());
+        let (mut beats, mut known) = (0_u32, Known::default());
         while timeout(limits.stream_beat, ending.draining()).await.is_err() {
             self.step(ctx).await;
             beats = beats.wrapping_add(1);
@@ -98,22 +102,21 @@ impl Streams {
 
     /// Rings for what has got further since the last time, in case nobody has: whoever has heard of it finds nothing new. What
     /// is seen for the first time is rung for too, because a ring may have been lost before.
-    async fn sweep(&self, ctx: &Ctx, known: &mut HashMap<Uuid, Reached>) {
-        let watched: HashSet<Uuid> =
-            self.open().watchers.values().map(|(watcher, _)| watcher.allocation).collect();
-        known.retain(|id, _| watched.contains(id));
-        if watched.is_empty() {
-            return;
+    async fn sweep(&self, ctx: &Ctx, known: &mut Known) {
+        let (mut allocations, mut users) = (HashSet::new(), HashSet::new());
+        for (watcher, _) in self.open().watchers.values() {
+            match watcher.allocation() {
+                Some(id) => allocations.insert(id),
+                None => users.insert(watcher.user),
+            };
         }
-        let watched: Vec<Uuid> = watched.into_iter().collect();
-        match reached(ctx, &watched).await {
-            Ok(all) => {
-                for (id, reached) in all {
-                    if known.insert(id, reached) != Some(reached) {
-                        ctx.wake.ring_here(&Ring::Allocation(id));
-                    }
-                }
-            }
+        let swept = known.allocations.sweep(ctx, &allocations).await;
+        let swept = match swept {
+            Ok(()) => known.users.sweep(ctx, &users).await,
+            Err(error) => Err(error),
+        };
+        match swept {
+            Ok(()) => {}
             // The next sweep finds it.
             Err(error) if store::fall::noticed(&error) => {}
             Err(error) => tracing::warn!(cause = error.chain(), "streams could not be swept"),
@@ -140,6 +143,56 @@ impl Streams {
     }
 }
 
+/// How far everything that is watched had got at the last sweep.
+#[derive(Default)]
+struct Known {
+    allocations: Far<Reached>,
+    users: Far<i64>,
+}
+
+/// How far each of one sort has got.
+struct Far<R>(HashMap<Uuid, R>);
+
+impl<R> Default for Far<R> {
+    fn default() -> Self {
+        Far(HashMap::new())
+    }
+}
+
+impl<R: Copy + PartialEq> Far<R> {
+    /// Forgets what nobody watches; what is watched, if anything is.
+    fn only(&mut self, watched: &HashSet<Uuid>) -> Option<Vec<Uuid>> {
+        self.0.retain(|id, _| watched.contains(id));
+        (!watched.is_empty()).then(|| watched.iter().copied().collect())
+    }
+
+    /// Those of these that have got further.
+    fn further(&mut self, reached: Vec<(Uuid, R)>) -> Vec<Uuid> {
+        let moved = reached.into_iter().filter(|(id, at)| self.0.insert(*id, *at) != Some(*at));
+        moved.map(|(id, _)| id).collect()
+    }
+}
+
+impl Far<Reached> {
+    async fn sweep(&mut self, ctx: &Ctx, watched: &HashSet<Uuid>) -> Result<(), control::Error> {
+        if let Some(watched) = self.only(watched) {
+            let moved = self.further(stream::reached(ctx, &watched).await?);
+            moved.into_iter().for_each(|id| ctx.wake.ring_here(&Ring::Allocation(id)));
+        }
+        Ok(())
+    }
+}
+
+impl Far<i64> {
+    async fn sweep(&mut self, ctx: &Ctx, watched: &HashSet<Uuid>) -> Result<(), control::Error> {
+        if let Some(watched) = self.only(watched) {
+            let moved = self.further(view::reached(ctx, &watched).await?);
+            moved.into_iter().for_each(|id| ctx.wake.ring_here(&Ring::User(id)));
+        }
+        Ok(())
+    }
+}
+
 /// The place of one stream. It is free again when this is dropped.
 #[derive(Debug)]
 pub struct Seat {
@@ -163,27 +216,84 @@ impl Drop for Seat {
     }
 }
 
+/// Where a stream comes from, and how far it was told.
+pub enum Source {
+    /// What happens to an allocation.
+    Allocation(Uuid, Cursor),
+    /// What somebody is told.
+    Notifications {
+        /// Who.
+        user: Uuid,
+        /// The number of the last that was told.
+        after: i64,
+    },
+}
+
+/// What is read of it.
+enum Read {
+    Events(VecDeque<Event>),
+    Nothing,
+    /// This is the last that there is.
+    Over(Option<Event>),
+}
+
+impl Source {
+    fn ring(&self) -> Ring {
+        match self {
+            Source::Allocation(id, _) => Ring::Allocation(*id),
+            Source::Notifications { user, .. } => Ring::User(*user),
+        }
+    }
+
+    /// What a stream begins with. Who is told from now on has a place to come back to before there is anything to tell.
+    fn opening(&self) -> Event {
+        let open = Event::default().retry(RETRY).comment("open");
+        match self {
+            Source::Allocation(..) => open,
+            Source::Notifications { after, .. } => open.id(after.to_string()),
+        }
+    }
+
+    async fn read(&mut self, ctx: &Ctx) -> Result<Read, control::Error> {
+        match self {
+            Source::Allocation(_, cursor) => Ok(match stream::next(ctx, cursor).await? {
+                Next::Events(told) => Read::Events(told.iter().filter_map(written).collect()),
+                Next::Nothing => Read::Nothing,
+                Next::Over(status) => Read::Over(ended(status)),
+            }),
+            Source::Notifications { user, after } => {
+                let told = view::after(ctx, *user, *after).await?;
+                let Some(last) = told.last() else {
+                    return Ok(Read::Nothing);
+                };
+                *after = last.number;
+                Ok(Read::Events(told.iter().filter_map(notification).collect()))
+            }
+        }
+    }
+}
+
 /// One stream. Nothing runs ahead of its reader: the next piece is read when the last one was taken.
 struct Stream {
     front: Front,
     seat: Seat,
-    cursor: Cursor,
+    source: Source,
     /// Got before the first look, so that nothing that happens in between is missed.
     bell: Waiter,
     /// What is read and not yet taken.
-    told: VecDeque<Told>,
+    read: VecDeque<Event>,
     begun: bool,
     over: bool,
     /// Whether there may be something to read.
     due: bool,
 }
 
-/// The answer that is a stream from `cursor` on.
-pub fn answer(front: Front, seat: Seat, cursor: Cursor, allocation: Uuid) -> Response {
-    let bell = front.ctx.wake.on(Ring::Allocation(allocation));
-    let told = VecDeque::new();
+/// The answer that is a stream of what comes from `source`.
+pub fn answer(front: Front, seat: Seat, source: Source) -> Response {
+    let bell = front.ctx.wake.on(source.ring());
+    let read = VecDeque::new();
     let (begun, over, due) = (false, false, true);
-    let stream = Stream { front, seat, cursor, bell, told, begun, over, due };
+    let stream = Stream { front, seat, source, bell, read, begun, over, due };
     let events = unfold(stream, async |mut stream| {
         let event = stream.next().await?;
         Some((Ok::<Event, Infallible>(event), stream))
@@ -198,14 +308,14 @@ impl Stream {
     async fn next(&mut self) -> Option<Event> {
         if !self.begun {
             self.begun = true;
-            return Some(Event::default().retry(RETRY).comment("open"));
+            return Some(self.source.opening());
         }
         loop {
             if self.over || self.seat.gone.is_cancelled() {
                 return None;
             }
-            if let Some(told) = self.told.pop_front() {
-                return written(&told);
+            if let Some(event) = self.read.pop_front() {
+                return Some(event);
             }
             if !self.due {
                 if self.rings().await {
@@ -213,13 +323,13 @@ impl Stream {
                 }
                 return Some(Event::default().comment("still here"));
             }
-            match next(&self.front.ctx, &mut self.cursor).await {
-                Ok(Next::Events(told)) => self.told = told,
-                Ok(Next::Over(status)) => {
+            match self.source.read(&self.front.ctx).await {
+                Ok(Read::Events(events)) => self.read = events,
+                Ok(Read::Over(last)) => {
                     self.over = true;
-                    return ended(status);
+                    return last;
                 }
-                Ok(Next::Nothing) => self.due = false,
+                Ok(Read::Nothing) => self.due = false,
                 // The client comes back with what it has seen, and is told why if it still can't be.
                 Err(error) => {
                     if !store::fall::noticed(&error) {
@@ -253,4 +363,8 @@ fn written(told: &Told) -> Option<Event> {
 
 fn ended(status: AllocationStatus) -> Option<Event> {
     Event::default().event("end").json_data(StreamEnd { status }).ok()
+}
+
+fn notification(told: &Notification) -> Option<Event> {
+    Event::default().id(told.number.to_string()).event(NOTIFICATION).json_data(told).ok()
 }

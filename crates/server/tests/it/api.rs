@@ -1,13 +1,20 @@
 //! The API over real connections on a real database, with a few people before it.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::account::install;
 use domain::policy::Scope;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 use server::doors::{Door, routes};
+use server::outside::destination::Names;
+use server::outside::webhooks::Webhooks;
 use server::{Config, Limits, Server};
 use testkit::{House, new_id};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -34,6 +41,28 @@ pub(crate) struct Api {
     pub(crate) stranger: String,
     pub(crate) stop: CancellationToken,
     serving: JoinSet<Result<(), server::Error>>,
+}
+
+/// What names lead to, as a test has it: to documentation's own host a public address, to any other none.
+#[derive(Default)]
+pub(crate) struct Book(Mutex<HashMap<String, Vec<IpAddr>>>);
+
+impl Book {
+    /// From now on a name leads there.
+    pub(crate) fn leads(&self, name: &str, to: &[&str]) {
+        let to = to.iter().map(|text| text.parse().expect("an address")).collect();
+        self.0.lock().expect("nobody panicked").insert(name.to_owned(), to);
+    }
+}
+
+impl Names for Book {
+    fn addresses<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+        let found = self.0.lock().expect("nobody panicked").get(name).cloned();
+        let example = || vec![IpAddr::from([93, 184, 216, 34])];
+        let found = found
+            .unwrap_or_else(|| if name.ends_with(".example.org") { example() } else { vec![] });
+        async move { Ok(found) }.boxed()
+    }
 }
 
 /// An answer.
@@ -81,6 +110,8 @@ impl Api {
 
     pub(crate) async fn with(limits: Limits) -> Api {
         let mut house = House::open().await;
+        let courier = Webhooks::new(Arc::new(Book::default()), true).expect("a courier");
+        house.ctx.post.set(Arc::new(courier));
         house.node("h100.slice", &[0, 0, 0, 0, 1, 1, 1, 1]).await;
         let server = Server::bind(Config { limits, ..Config::default() }).await.expect("it binds");
         let (address, stop) = (server.api_addr.expect("it listens"), CancellationToken::new());
@@ -132,7 +163,9 @@ impl Api {
         for (token, who) in [(&self.tenant, "tenant"), (&self.operator, "operator")] {
             for door in routes::doors() {
                 let looks = door.method == "GET" && door.path.starts_with("/api/v1/");
-                if !looks || door.path.contains('{') || door.path.ends_with("openapi.json") {
+                let is_list =
+                    !door.path.ends_with("openapi.json") && !door.path.ends_with("/events");
+                if !looks || door.path.contains('{') || !is_list {
                     continue;
                 }
                 let told = self.get(&door.path, token).await;
@@ -191,9 +224,15 @@ async fn token(house: &House, user: Uuid, scopes: &[Scope]) -> String {
     fresh.expect("a token").secret
 }
 
+/// The whole answer; of a stream, which has no end, its beginning.
 pub(crate) async fn told(request: RequestBuilder) -> Told {
-    let answer = request.send().await.expect("there is an answer");
+    let mut answer = request.send().await.expect("there is an answer");
     let (status, headers) = (answer.status(), answer.headers().clone());
+    let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+    if is_stream {
+        let first = answer.chunk().await.expect("it begins").unwrap_or_default();
+        return Told { status, headers, text: String::from_utf8_lossy(&first).into_owned() };
+    }
     Told { status, headers, text: answer.text().await.expect("it is text") }
 }
 

@@ -76,6 +76,16 @@ async fn of_tenant(api: &Api, name: &str, mut mutation: Mutation) -> Mutation {
             mutation.at(api.house.project);
             mutation.put("{user_id}", user(api).await);
         }
+        "POST /webhooks" | "POST /notifications/read-all" => {}
+        "POST /notifications/{id}/read" => mutation.at(delivery(api).await.1),
+        "POST /webhooks/{id}/deliveries/{notification}/redeliver" => {
+            let (webhook, notification) = delivery(api).await;
+            mutation.at(webhook);
+            mutation.put("{notification}", notification);
+        }
+        "DELETE /webhooks/{id}" | "POST /webhooks/{id}/rotate" | "POST /webhooks/{id}/test" => {
+            mutation.at(delivery(api).await.0);
+        }
         "POST /allocations" => mutation.body = Some(api.wish(1)),
         "POST /allocations/{id}/restart" | "POST /allocations/{id}/release" => {
             mutation.at(api.house.active("h100.slice", 1).await.id);
@@ -154,6 +164,16 @@ async fn app_wish(api: &Api) -> Value {
         "project_id": api.house.project, "name": format!("app-{id}"), "app": "ray", "allocation_id": id,
         "members": []
     })
+}
+
+/// A webhook, and a notification that is delivered to it.
+async fn delivery(api: &Api) -> (String, String) {
+    let url = json!({"url": "https://hooks.example.org/berth"});
+    let made = api.send("POST", "/api/v1/webhooks", &api.tenant, &url).await.json();
+    let webhook = made["webhook"]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/api/v1/webhooks/{webhook}/test");
+    let tested = told(api.request("POST", &path, Some(&api.tenant))).await.json();
+    (webhook, tested["notification_id"].as_str().expect("an id").to_owned())
 }
 
 async fn ssh_key(api: &Api) -> String {

@@ -70,6 +70,10 @@ async fn r32_no_bad_body_gets_anything_but_a_problem_or_changes_anything() {
     let before = lasting(api.all().await);
     for (door, good) in doors_with_bodies() {
         for (what, bytes, statuses) in bad_bodies(&good) {
+            // Where nothing has to be said, an empty object says it.
+            if what == "an empty object" && door.path.ends_with("/notifications/read-all") {
+                continue;
+            }
             let told = send(&api, &door, bytes, "application/json").await;
             let name = format!("{} {}: {what}", door.method, door.path);
             // Some are refused before their body is looked at: whose project it is, for one.

@@ -13,22 +13,28 @@ use crate::api::{Api, PATIENCE, told};
 
 /// One event, as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sent {
-    id: String,
-    name: String,
-    text: String,
+pub(crate) struct Sent {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) text: String,
 }
 
 /// A stream that is read event by event.
-struct Reader {
+pub(crate) struct Reader {
     answer: Response,
     buffer: String,
+    /// The last id that came, with an event or without.
+    pub(crate) last: Option<String>,
 }
 
 impl Reader {
     async fn open(api: &Api, id: Uuid, last: Option<&str>) -> Reader {
-        let path = format!("/api/v1/allocations/{id}/events");
-        let mut request = api.request("GET", &path, Some(&api.tenant));
+        Reader::at(api, &format!("/api/v1/allocations/{id}/events"), last).await
+    }
+
+    /// The tenant's stream at that path.
+    pub(crate) async fn at(api: &Api, path: &str, last: Option<&str>) -> Reader {
+        let mut request = api.request("GET", path, Some(&api.tenant));
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
@@ -37,11 +43,11 @@ impl Reader {
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         assert_eq!(answer.headers()["cache-control"], "no-store");
         assert_eq!(answer.headers()["x-accel-buffering"], "no");
-        Reader { answer, buffer: String::new() }
+        Reader { answer, buffer: String::new(), last: None }
     }
 
     /// The next event; none when the stream has ended. Comments are passed over.
-    async fn next(&mut self) -> Option<Sent> {
+    pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some((block, rest)) = self.buffer.split_once("\n\n") {
                 let field = |name: &str| {
@@ -50,6 +56,7 @@ impl Reader {
                 };
                 let (id, name, text) = (field("id:"), field("event:"), field("data:"));
                 self.buffer = rest.to_owned();
+                self.last = id.clone().or(self.last.take());
                 if let Some(text) = text {
                     let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
                     return Some(Sent { id, name, text });
@@ -65,7 +72,7 @@ impl Reader {
     }
 }
 
-fn quick() -> Limits {
+pub(crate) fn quick() -> Limits {
     let many = std::num::NonZeroU32::MAX;
     Limits {
         token_per_minute: many,
@@ -198,7 +205,7 @@ async fn a_stream_ends_when_its_reader_may_no_longer_watch_and_when_the_server_s
     let path = format!("/api/v1/admin/allocations/{id}/events");
     let request = api.request("GET", &path, Some(&api.operator));
     let answer = request.send().await.expect("an answer");
-    let mut reader = Reader { answer, buffer: String::new() };
+    let mut reader = Reader { answer, buffer: String::new(), last: None };
     reader.next().await.expect("it is open");
     api.stop.cancel();
     while reader.next().await.is_some() {}

@@ -21,6 +21,7 @@ use server::Limits;
 use server::doors::routes;
 use server::http::Front;
 use server::listen::Remote;
+use server::outside::webhooks::Webhooks;
 use store::{Options, Store};
 use testkit::{Change, Death, House, Turnstile, new_id};
 use tokio::sync::Notify;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-use crate::api::{Api, PATIENCE, Told, told};
+use crate::api::{Api, Book, PATIENCE, Told, told};
 
 const GROUP_RELEASE: &str = "POST /api/v1/allocation-groups/{id}/release";
 const FRIEND: &str = "friend@example.test";
@@ -75,6 +76,8 @@ async fn doors(house: &House, url: &str, options: Options) -> (Router, Store) {
     let clock = house.ctx.clock.clone();
     let assembled = assemble(store.clone(), clock, Policies::default()).await;
     let Assembled { ctx, .. } = assembled.expect("it stands");
+    let courier = Webhooks::new(Arc::new(Book::default()), false).expect("a courier");
+    ctx.post.set(Arc::new(courier));
     (routes::router(Front::new(ctx, limits())), store)
 }
 
@@ -135,7 +138,7 @@ enum Kind {
 type Case = (&'static str, Kind);
 
 /// The door of a case is its first two words; what follows tells two of one door apart.
-const CASES: [Case; 17] = [
+const CASES: [Case; 24] = [
     ("POST /api/v1/login", Kind::Unkeyed),
     ("POST /api/v1/projects", Kind::Keyed),
     ("PUT /api/v1/projects/{id}/members", Kind::Keyed),
@@ -153,6 +156,13 @@ const CASES: [Case; 17] = [
     ("POST /api/v1/allocations/{id}/release cancels", Kind::Keyed),
     ("POST /api/v1/allocation-groups", Kind::Keyed),
     (GROUP_RELEASE, Kind::Keyed),
+    ("POST /api/v1/notifications/{id}/read", Kind::Keyed),
+    ("POST /api/v1/notifications/read-all", Kind::Keyed),
+    ("POST /api/v1/webhooks", Kind::Secret),
+    ("DELETE /api/v1/webhooks/{id}", Kind::Keyed),
+    ("POST /api/v1/webhooks/{id}/rotate", Kind::Secret),
+    ("POST /api/v1/webhooks/{id}/test", Kind::Keyed),
+    ("POST /api/v1/webhooks/{id}/deliveries/{notification}/redeliver", Kind::Keyed),
 ];
 
 fn fresh(name: &str) -> String {
@@ -193,7 +203,8 @@ impl Stage {
         let made = self.sent(&Ask::new("POST", path, Some(body))).await;
         assert_eq!(made.status, 201, "{path}: {made:?}");
         let made = made.json();
-        let id = made.get("id").or_else(|| made["token"].get("id")).expect("an id");
+        let inside = ["token", "webhook"].into_iter().find_map(|of| made[of].get("id"));
+        let id = made.get("id").or(inside).expect("an id");
         id.as_str().expect("it is text").to_owned()
     }
 
@@ -261,9 +272,39 @@ impl Stage {
                 let id = self.make("/api/v1/tokens", body).await;
                 ("DELETE", format!("/api/v1/tokens/{id}"), None)
             }
+            other if other.contains("/webhooks") || other.contains("/notifications") => {
+                self.ask_to_be_told(other).await
+            }
             other => self.ask_for_gpus(other).await,
         };
         Ask::new(method, path, body)
+    }
+
+    /// One webhook, one delivery to it, and one notification that is unread.
+    async fn ask_to_be_told(&mut self, case: &str) -> (&'static str, String, Option<Value>) {
+        self.house.forget_webhooks().await;
+        let url = json!({"url": "https://hooks.example.org/"});
+        let (own, list) = ("/api/v1/webhooks".to_owned(), "/api/v1/notifications");
+        if case == "POST /api/v1/webhooks" {
+            return ("POST", own, Some(url));
+        }
+        let hook = format!("{own}/{}", self.make(&own, url).await);
+        let tested = self.sent(&Ask::new("POST", format!("{hook}/test"), None)).await.json();
+        let told = tested["notification_id"].as_str().expect("an id");
+        self.house.unread(told.parse().expect("an id")).await;
+        match case {
+            "POST /api/v1/notifications/{id}/read" => ("POST", format!("{list}/{told}/read"), None),
+            "POST /api/v1/notifications/read-all" => {
+                ("POST", format!("{list}/read-all"), Some(json!({})))
+            }
+            "DELETE /api/v1/webhooks/{id}" => ("DELETE", hook, None),
+            "POST /api/v1/webhooks/{id}/rotate" => ("POST", format!("{hook}/rotate"), None),
+            "POST /api/v1/webhooks/{id}/test" => ("POST", format!("{hook}/test"), None),
+            "POST /api/v1/webhooks/{id}/deliveries/{notification}/redeliver" => {
+                ("POST", format!("{hook}/deliveries/{told}/redeliver"), None)
+            }
+            unknown => panic!("nobody knows how to ask for {unknown}"),
+        }
     }
 
     async fn ask_for_gpus(&mut self, case: &str) -> (&'static str, String, Option<Value>) {
@@ -351,7 +392,8 @@ impl Stage {
         assert!(!whole.is_empty(), "{case:?} has no effect");
         let commit = asked.iter().rposition(|statement| statement == "COMMIT");
         let commit = commit.expect("it commits") + 1;
-        let stride = if all() { 1 } else { STRIDE };
+        // A short request is cut before its commit, too.
+        let stride = if all() { 1 } else { STRIDE.min(commit - 1) };
         let mut cuts = 0;
         for how in [Death::Before, Death::After] {
             // Others with every case, so that it is not always the same that are left out; the commit is never.

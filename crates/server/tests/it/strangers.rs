@@ -2,6 +2,7 @@
 
 use control::account::{ssh_keys, tokens};
 use control::app_instance;
+use control::webhook::manage;
 use domain::policy::{Bearer, Permission, Scope};
 use serde_json::{Value, json};
 use server::doors::{Door, routes};
@@ -9,6 +10,7 @@ use testkit::new_id;
 use uuid::Uuid;
 use wire::http::account::{NewSshKey, NewToken};
 use wire::http::app_instances::NewAppInstance;
+use wire::http::webhooks::NewWebhook;
 
 use crate::api::{Api, Told, described, document, example, forget, told};
 
@@ -23,6 +25,8 @@ struct Foreign {
     project: Uuid,
     ssh_key: Uuid,
     token: Uuid,
+    notification: Uuid,
+    webhook: Uuid,
     node: Uuid,
     user: Uuid,
 }
@@ -45,7 +49,13 @@ impl Foreign {
             members: Vec::new(),
         };
         let app = app_instance::create(ctx, tenant, &app, None).await.expect("an app").body.id;
+        let new = NewWebhook { url: "https://hooks.example.org/".to_owned() };
+        let webhook = manage::create(ctx, tenant, &new, None).await.expect("a webhook").body;
+        let webhook = webhook.webhook.id;
+        let tested = manage::test(ctx, tenant, webhook, None).await.expect("a delivery").body;
         Foreign {
+            notification: tested.notification_id,
+            webhook,
             allocation: api.house.create("h100.slice", 1).await.expect("it fits").id,
             group,
             app,
@@ -59,9 +69,20 @@ impl Foreign {
 
     /// What nobody has.
     fn nothing() -> Foreign {
-        let [allocation, group, app, project, ssh_key, token, node, user] =
+        let [allocation, group, app, project, ssh_key, token, notification, webhook, node, user] =
             std::array::from_fn(|_| new_id());
-        Foreign { allocation, group, app, project, ssh_key, token, node, user }
+        Foreign {
+            allocation,
+            group,
+            app,
+            project,
+            ssh_key,
+            token,
+            notification,
+            webhook,
+            node,
+            user,
+        }
     }
 
     /// The path of a door, leading to one of these things.
@@ -73,11 +94,14 @@ impl Foreign {
             () if door.path.contains("/projects/") => self.project,
             () if door.path.contains("/ssh-keys/") => self.ssh_key,
             () if door.path.contains("/tokens/") => self.token,
+            () if door.path.contains("/notifications/") => self.notification,
+            () if door.path.contains("/webhooks/") => self.webhook,
             () => self.node,
         };
         let path = door.path.replace("{id}", &id.to_string());
         let path = path.replace("{user_id}", &self.user.to_string());
         let path = path.replace("{key}", "retry.seconds");
+        let path = path.replace("{notification}", &self.notification.to_string());
         path.replace("{consumer}", "workflows").replace("{event_id}", &self.node.to_string())
     }
 
@@ -153,6 +177,8 @@ async fn a_stranger_sees_nothing_of_others_through_any_door() {
         foreign.app.to_string(),
         foreign.ssh_key.to_string(),
         foreign.token.to_string(),
+        foreign.notification.to_string(),
+        foreign.webhook.to_string(),
         house.project.to_string(),
         house.tenant.user_id.to_string(),
         house.tenant.email.clone(),

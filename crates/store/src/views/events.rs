@@ -223,7 +223,18 @@ pub async fn reached(store: &Store, ids: &[Uuid]) -> Result<Vec<(Uuid, Reached)>
     rows.iter().map(reached).collect()
 }
 
-/// Somebody who watches an allocation.
+/// What somebody watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// An allocation of a project that they are a member of.
+    Allocation(Uuid),
+    /// Any allocation, as an operator.
+    AnyAllocation(Uuid),
+    /// What they themselves are told.
+    Own,
+}
+
+/// Somebody who watches something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {
     /// The token they came with.
@@ -231,9 +242,17 @@ pub struct Watcher {
     /// Who they are.
     pub user: Uuid,
     /// What they watch.
-    pub allocation: Uuid,
-    /// Whether they do so as an operator, and not as a member of its project.
-    pub operator: bool,
+    pub watched: Watched,
+}
+
+impl Watcher {
+    /// The allocation that they watch.
+    pub fn allocation(&self) -> Option<Uuid> {
+        match self.watched {
+            Watched::Allocation(id) | Watched::AnyAllocation(id) => Some(id),
+            Watched::Own => None,
+        }
+    }
 }
 
 /// The places of those who may still watch: their token is good, their account is, and so is what lets them see it. One
@@ -247,23 +266,27 @@ pub async fn still_allowed(
     now: Timestamp,
 ) -> Result<Vec<usize>, Error> {
     let of = |part: fn(&Watcher) -> Uuid| watchers.iter().map(part).collect::<Vec<Uuid>>();
-    let operators: Vec<bool> = watchers.iter().map(|watcher| watcher.operator).collect();
+    let asks: Vec<&str> = watchers.iter().map(|watcher| asks(watcher.watched)).collect();
+    let allocations: Vec<Option<Uuid>> = watchers.iter().map(Watcher::allocation).collect();
     let rows = sqlx::query(
         "SELECT watcher.place
-           FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[])
-                WITH ORDINALITY AS watcher (token_id, user_id, allocation_id, operator, place)
+           FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
+                WITH ORDINALITY AS watcher (token_id, user_id, allocation_id, asks, place)
            JOIN api_tokens AS token
              ON token.id = watcher.token_id AND token.revoked_at IS NULL AND token.expires_at > $5
            JOIN users ON users.id = watcher.user_id AND users.disabled_at IS NULL
-           LEFT JOIN allocations AS allocation ON allocation.id = watcher.allocation_id AND NOT watcher.operator
+           LEFT JOIN allocations AS allocation ON allocation.id = watcher.allocation_id AND watcher.asks = 'member'
            LEFT JOIN project_members AS member
              ON member.project_id = allocation.project_id AND member.user_id = watcher.user_id
-          WHERE CASE WHEN watcher.operator THEN users.operator ELSE member.user_id IS NOT NULL END",
+          WHERE CASE watcher.asks
+                WHEN 'nothing' THEN true
+                WHEN 'operator' THEN users.operator
+                ELSE member.user_id IS NOT NULL END",
     )
     .bind(of(|watcher| watcher.token))
     .bind(of(|watcher| watcher.user))
-    .bind(of(|watcher| watcher.allocation))
-    .bind(operators)
+    .bind(allocations)
+    .bind(asks)
     .bind(now.to_sqlx())
     .fetch_all(store.pool())
     .await?;
@@ -272,4 +295,13 @@ pub async fn still_allowed(
         Ok(usize::try_from(place - 1).unwrap_or(usize::MAX))
     };
     rows.iter().map(place).collect()
+}
+
+/// What else somebody must be, beside who they are, to watch this.
+const fn asks(watched: Watched) -> &'static str {
+    match watched {
+        Watched::Allocation(_) => "member",
+        Watched::AnyAllocation(_) => "operator",
+        Watched::Own => "nothing",
+    }
 }

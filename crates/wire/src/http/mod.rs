@@ -11,9 +11,11 @@ pub mod claims;
 pub mod explain;
 pub mod findings;
 pub mod money;
+pub mod notifications;
 pub mod policies;
 pub mod stuck;
 pub mod timeline;
+pub mod webhooks;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

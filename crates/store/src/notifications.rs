@@ -1,0 +1,297 @@
+//! Notifications: what people were told, once a cause, numbered for each of them without a gap. A number is given under the lock
+//! of the user, which is held until the commit; so who sees number n of somebody sees all before it, and a stream that goes on
+//! after n misses nothing. Deliveries to webhooks are written in the same statement.
+
+pub mod about;
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::{Error, Ring, Store, Tx};
+
+/// How much of a stream is read at a time.
+const READ_MAX: i64 = 200;
+
+const COLUMNS: &str = "id, number, kind, title, body, project_id, allocation_id, payment_session_id, created_at, read_at";
+
+/// What there is to tell.
+#[derive(Clone, Debug)]
+pub struct News<'a> {
+    /// What sort of news: a stable word.
+    pub kind: &'a str,
+    /// What it is about: made of what happened, and of nothing else.
+    pub cause: &'a str,
+    /// Its first line.
+    pub title: &'a str,
+    /// The rest of it.
+    pub body: &'a str,
+    /// The project it is about.
+    pub project_id: Option<Uuid>,
+    /// The allocation it is about.
+    pub allocation_id: Option<Uuid>,
+    /// The payment it is about.
+    pub payment_session_id: Option<Uuid>,
+    /// The one webhook it is for, if it is not for all of theirs.
+    pub webhook_id: Option<Uuid>,
+    /// Since when it is to be delivered to webhooks.
+    pub now: Timestamp,
+}
+
+/// One notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// Its identity.
+    pub id: Uuid,
+    /// Its place among those of its reader.
+    pub number: i64,
+    /// What sort of news.
+    pub kind: String,
+    /// Its first line.
+    pub title: String,
+    /// The rest of it.
+    pub body: String,
+    /// The project it is about.
+    pub project_id: Option<Uuid>,
+    /// The allocation it is about.
+    pub allocation_id: Option<Uuid>,
+    /// The payment it is about.
+    pub payment_session_id: Option<Uuid>,
+    /// Since when it is there.
+    pub created_at: Timestamp,
+    /// When it was read.
+    pub read_at: Option<Timestamp>,
+}
+
+/// People whose next notification is this transaction's to number. There is no other way to tell anybody anything.
+#[derive(Clone, Debug)]
+pub struct Addressed(Vec<Uuid>);
+
+impl Addressed {
+    /// Those of them.
+    #[must_use]
+    pub fn only(&self, users: &[Uuid]) -> Addressed {
+        Addressed(self.0.iter().copied().filter(|user| users.contains(user)).collect())
+    }
+}
+
+/// Locks people in the order of their identities, so that two who tell the same people wait for each other instead of both. Who
+/// was shut out is told nothing.
+///
+/// # Errors
+/// When the database fails.
+pub async fn address(tx: &mut Tx, users: &[Uuid]) -> Result<Addressed, Error> {
+    let rows = sqlx::query(
+        "SELECT id
+           FROM users
+          WHERE id = ANY($1) AND disabled_at IS NULL
+          ORDER BY id
+            FOR NO KEY UPDATE",
+    )
+    .bind(users)
+    .fetch_all(tx.connection())
+    .await?;
+    let ids: Result<Vec<Uuid>, sqlx::Error> = rows.iter().map(|row| row.try_get(0)).collect();
+    Ok(Addressed(ids?))
+}
+
+/// Tells people something, each of them once a cause, and their webhooks with them. Answers the notifications that are new.
+///
+/// # Errors
+/// When the database fails.
+pub async fn tell(tx: &mut Tx, to: &Addressed, news: &News<'_>) -> Result<Vec<Uuid>, Error> {
+    let ids: Vec<Uuid> = to.0.iter().map(|_| tx.new_id()).collect();
+    // A statement of its own after the lock: it sees the numbers that were given before the lock was.
+    let rows = sqlx::query(
+        "WITH told AS (
+            INSERT INTO notifications (id, user_id, number, kind, cause, title, body, project_id, allocation_id, payment_session_id)
+            SELECT told.id, told.user_id,
+                   coalesce((SELECT max(number) FROM notifications AS known WHERE known.user_id = told.user_id), 0) + 1,
+                   $3, $4, $5, $6, $7, $8, $9
+              FROM unnest($1::uuid[], $2::uuid[]) AS told (id, user_id)
+                ON CONFLICT (user_id, cause) DO NOTHING
+            RETURNING id, user_id
+         ), due AS (
+            INSERT INTO webhook_deliveries (webhook_id, notification_id, queued_at, due_at)
+            SELECT webhook.id, told.id, $11, $11
+              FROM told
+              JOIN webhooks AS webhook ON webhook.user_id = told.user_id AND webhook.deleted_at IS NULL
+             WHERE $10::uuid IS NULL OR webhook.id = $10
+            RETURNING notification_id
+         )
+         SELECT told.id, told.user_id, EXISTS (SELECT 1 FROM due WHERE due.notification_id = told.id)
+           FROM told",
+    )
+    .bind(&ids)
+    .bind(&to.0)
+    .bind(news.kind)
+    .bind(news.cause)
+    .bind(news.title)
+    .bind(news.body)
+    .bind(news.project_id)
+    .bind(news.allocation_id)
+    .bind(news.payment_session_id)
+    .bind(news.webhook_id)
+    .bind(news.now.to_sqlx())
+    .fetch_all(tx.connection())
+    .await?;
+    let mut told = Vec::with_capacity(rows.len());
+    for row in rows {
+        told.push(row.try_get(0)?);
+        tx.rings(Ring::User(row.try_get(1)?));
+        if row.try_get(2)? {
+            tx.rings(Ring::Webhooks);
+        }
+    }
+    Ok(told)
+}
+
+/// The notifications of somebody before number `before`, newest first; those that were not read, if that is asked.
+///
+/// # Errors
+/// When the database fails.
+pub async fn list(
+    store: &Store,
+    user: Uuid,
+    unread: bool,
+    limit: i64,
+    before: Option<i64>,
+) -> Result<Vec<Notification>, Error> {
+    let statement = format!(
+        "SELECT {COLUMNS}
+           FROM notifications
+          WHERE user_id = $1 AND ($2::bigint IS NULL OR number < $2) AND (NOT $3 OR read_at IS NULL)
+          ORDER BY number DESC
+          LIMIT $4"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(user)
+        .bind(before)
+        .bind(unread)
+        .bind(limit)
+        .fetch_all(store.pool())
+        .await?;
+    rows.iter().map(read_row).collect()
+}
+
+/// How many somebody has not read.
+///
+/// # Errors
+/// When the database fails.
+pub async fn unread(store: &Store, user: Uuid) -> Result<i64, Error> {
+    let row =
+        sqlx::query("SELECT count(*) FROM notifications WHERE user_id = $1 AND read_at IS NULL")
+            .bind(user)
+            .fetch_one(store.pool())
+            .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// A bounded piece of what somebody was told after number `after`, in its order, without a gap.
+///
+/// # Errors
+/// When the database fails.
+pub async fn after(store: &Store, user: Uuid, after: i64) -> Result<Vec<Notification>, Error> {
+    let statement = format!(
+        "SELECT {COLUMNS}
+           FROM notifications
+          WHERE user_id = $1 AND number > $2
+          ORDER BY number
+          LIMIT $3"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(user)
+        .bind(after)
+        .bind(READ_MAX)
+        .fetch_all(store.pool())
+        .await?;
+    rows.iter().map(read_row).collect()
+}
+
+/// The last number of each of these people; who was never told anything is left out. One statement for all of them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn reached(store: &Store, users: &[Uuid]) -> Result<Vec<(Uuid, i64)>, Error> {
+    let rows = sqlx::query(
+        "SELECT asked.id, last.number
+           FROM unnest($1::uuid[]) AS asked (id)
+          CROSS JOIN LATERAL (
+                SELECT number
+                  FROM notifications
+                 WHERE user_id = asked.id
+                 ORDER BY number DESC
+                 LIMIT 1
+                ) AS last",
+    )
+    .bind(users)
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Somebody has read one of theirs; none when it is not. A second time changes nothing.
+///
+/// # Errors
+/// When the database fails.
+pub async fn read(
+    tx: &mut Tx,
+    user: Uuid,
+    id: Uuid,
+    now: Timestamp,
+) -> Result<Option<Notification>, Error> {
+    let statement = format!(
+        "UPDATE notifications
+            SET read_at = coalesce(read_at, $3)
+          WHERE id = $1 AND user_id = $2
+         RETURNING {COLUMNS}"
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(id)
+        .bind(user)
+        .bind(now.to_sqlx())
+        .fetch_optional(tx.connection())
+        .await?;
+    row.as_ref().map(read_row).transpose()
+}
+
+/// Somebody has read all of theirs up to a number, or all there are; how many that were news.
+///
+/// # Errors
+/// When the database fails.
+pub async fn read_all(
+    tx: &mut Tx,
+    user: Uuid,
+    up_to: Option<i64>,
+    now: Timestamp,
+) -> Result<u64, Error> {
+    let read = sqlx::query(
+        "UPDATE notifications
+            SET read_at = $3
+          WHERE user_id = $1 AND read_at IS NULL AND ($2::bigint IS NULL OR number <= $2)",
+    )
+    .bind(user)
+    .bind(up_to)
+    .bind(now.to_sqlx())
+    .execute(tx.connection())
+    .await?;
+    Ok(read.rows_affected())
+}
+
+fn read_row(row: &PgRow) -> Result<Notification, Error> {
+    let read_at = row.try_get::<Option<jiff_sqlx::Timestamp>, _>(9)?;
+    Ok(Notification {
+        id: row.try_get(0)?,
+        number: row.try_get(1)?,
+        kind: row.try_get(2)?,
+        title: row.try_get(3)?,
+        body: row.try_get(4)?,
+        project_id: row.try_get(5)?,
+        allocation_id: row.try_get(6)?,
+        payment_session_id: row.try_get(7)?,
+        created_at: row.try_get::<jiff_sqlx::Timestamp, _>(8)?.to_jiff(),
+        read_at: read_at.map(jiff_sqlx::Timestamp::to_jiff),
+    })
+}

@@ -49,6 +49,8 @@ codes! {
         NodeRetire = "node.retire",
         FleetAudit = "fleet.audit",
         DeadLetterRedrive = "dead_letter.redrive",
+        CheckoutCreate = "checkout.create",
+        PaymentResolve = "payment.resolve",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
         Login = "login",
@@ -88,6 +90,7 @@ impl Action {
             | Action::NodeResume
             | Action::NodeRetire
             | Action::DeadLetterRedrive
+            | Action::PaymentResolve
             | Action::PolicySet
             | Action::PolicyReset => true,
             Action::ProjectCreate
@@ -105,6 +108,7 @@ impl Action {
             | Action::AppInstanceCreate
             | Action::AppInstanceMembers
             | Action::AppInstanceEnd
+            | Action::CheckoutCreate
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

@@ -24,6 +24,7 @@ pub mod keys;
 pub mod node;
 pub mod operations;
 pub mod page;
+pub mod payment;
 pub mod policies;
 mod run_state;
 pub mod stuck;
@@ -40,6 +41,7 @@ pub use assembly::{Assembled, assemble};
 pub use caller::Caller;
 pub use error::Error;
 use keys::Keys;
+use payment::provider::Payments;
 use policies::{Current, Policies};
 
 /// What every story stands on. Clones share it.
@@ -57,6 +59,8 @@ pub struct Ctx {
     pub keys: Arc<Keys>,
     /// What operators may turn, as it stands now.
     pub current: Current,
+    /// Whom people pay through, once that is said.
+    pub payments: Payments,
 }
 
 impl Ctx {

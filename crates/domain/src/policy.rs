@@ -34,6 +34,10 @@ codes! {
         AllocationCreate = "allocation.create",
         AllocationRelease = "allocation.release",
         AllocationRestart = "allocation.restart",
+        PaymentRead = "payment.read",
+        PaymentCreate = "payment.create",
+        PaymentReview = "payment.review",
+        PaymentReconcile = "payment.reconcile",
         AuditRead = "audit.read",
         PolicyManage = "policy.manage",
         FleetRead = "fleet.read",
@@ -64,14 +68,18 @@ impl Permission {
             | Permission::CatalogueRead
             | Permission::ProjectRead
             | Permission::ProjectAudit
+            | Permission::PaymentRead
             | Permission::AllocationRead => Some(Scope::Read),
             Permission::AccountWrite
             | Permission::ProjectManage
+            | Permission::PaymentCreate
             | Permission::AllocationCreate
             | Permission::AllocationRelease
             | Permission::AllocationRestart => Some(Scope::Write),
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
             | Permission::AllocationForceRelease => Some(Scope::Admin),
@@ -82,9 +90,11 @@ impl Permission {
     pub const fn bearer(self) -> Bearer {
         match self {
             Permission::Public => Bearer::Anybody,
-            Permission::AccountRead | Permission::AccountWrite | Permission::CatalogueRead => {
-                Bearer::User
-            }
+            Permission::AccountRead
+            | Permission::AccountWrite
+            | Permission::PaymentRead
+            | Permission::PaymentCreate
+            | Permission::CatalogueRead => Bearer::User,
             Permission::ProjectRead | Permission::AllocationRead => {
                 Bearer::Member(ProjectRole::Viewer)
             }
@@ -96,6 +106,8 @@ impl Permission {
             }
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
             | Permission::AllocationForceRelease => Bearer::Operator,

@@ -2,6 +2,7 @@
 //!
 //! - [`doors::routes`] is the table of doors; [`http`] is how they speak; [`listen`] is the accept loop.
 //! - [`gateway`] is where agents come in, with their own certificates.
+//! - [`outside`] is whom the product speaks to: the ports of `control`.
 
 pub mod documents;
 pub mod doors;
@@ -12,6 +13,7 @@ pub mod http;
 mod limits;
 pub mod listen;
 pub mod measures;
+pub mod outside;
 pub mod telemetry;
 pub mod tls;
 

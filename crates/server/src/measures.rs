@@ -98,6 +98,9 @@ pub const MEASURES: &[Measure] = &[
     gauge("berth_stuck", &["machine", "status"], "Rows that stand longer than they may, and dead letters"),
     gauge("berth_findings_open", &[], "Findings of the audit that nobody has closed"),
     gauge("berth_findings", &["kind"], "Findings of the last comparison of nodes, bill and database"),
+    counter("berth_payment_checkouts_total", &["result"], "Checkouts that the payment provider was asked for: made, unavailable, or refused"),
+    counter("berth_payment_webhooks_total", &["result"], "What came in as the payment provider's word: heard, repeated, or unproven"),
+    counter("berth_payment_events_total", &["outcome"], "What came of what the payment provider told"),
     counter("berth_audit_denied_total", &["kept"], "Refused attempts that the audit log was to keep"),
     counter("berth_timer_runs_total", &["timer", "result"], "Runs of timers"),
 ];

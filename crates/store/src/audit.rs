@@ -4,6 +4,7 @@
 mod allocations;
 mod entries;
 mod groups;
+mod payments;
 mod spine;
 
 use lifecycle::writer::BORN;
@@ -51,6 +52,7 @@ pub const INVARIANTS: &[Invariant] = &[
     allocations::HINT,
     allocations::GUESTS,
     groups::APPS,
+    payments::PAYMENTS,
 ];
 
 /// Asks every invariant.

@@ -23,6 +23,10 @@ pub enum Ring {
     AuditLog,
     /// Every process: an operator has turned a policy.
     Policies,
+    /// Who waits for a checkout: it has its address, or somebody has given up asking for it.
+    Payment(Uuid),
+    /// Who works off what the payment provider has told: something has become due.
+    PaymentEvents,
 }
 
 /// What is called after a commit, once for each ring.

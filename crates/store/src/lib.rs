@@ -32,6 +32,7 @@ pub mod node_tasks;
 pub mod nodes;
 pub mod notify;
 pub mod outbox;
+pub mod payment_events;
 pub mod payment_sessions;
 pub mod placement;
 pub mod policies;

@@ -114,6 +114,8 @@ fn word(ring: &Ring) -> String {
         Ring::Allocation(id) => format!("allocation {id}"),
         Ring::AuditLog => "audit_log".to_owned(),
         Ring::Policies => "policies".to_owned(),
+        Ring::Payment(id) => format!("payment {id}"),
+        Ring::PaymentEvents => "payment_events".to_owned(),
     }
 }
 
@@ -124,9 +126,11 @@ fn ring(word: &str) -> Option<Ring> {
         None if word == "workflows" => Some(Ring::Workflows),
         None if word == "audit_log" => Some(Ring::AuditLog),
         None if word == "policies" => Some(Ring::Policies),
+        None if word == "payment_events" => Some(Ring::PaymentEvents),
         Some(("consumer", name)) => Some(Ring::Consumer(name.to_owned())),
         Some(("node", id)) => id.parse().ok().map(Ring::Node),
         Some(("allocation", id)) => id.parse().ok().map(Ring::Allocation),
+        Some(("payment", id)) => id.parse().ok().map(Ring::Payment),
         None | Some(_) => None,
     }
 }
@@ -193,6 +197,8 @@ mod tests {
             Ring::Allocation(Uuid::max()),
             Ring::AuditLog,
             Ring::Policies,
+            Ring::Payment(Uuid::max()),
+            Ring::PaymentEvents,
         ];
         for each in rings {
             assert_eq!(ring(&word(&each)), Some(each));

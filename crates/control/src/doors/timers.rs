@@ -16,6 +16,7 @@ use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::audit_log::chain;
 use crate::node::{drain, heartbeat, task};
+use crate::payment::{expire, inbox};
 use crate::policies::turn;
 use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
 
@@ -41,6 +42,9 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
         timer(ctx, "audit_links", seconds(5), |ctx| Box::pin(chain::link(ctx)))
             .woken_by(Ring::AuditLog),
+        timer(ctx, "payment_events", seconds(5), |ctx| Box::pin(inbox::sweep(ctx)))
+            .woken_by(Ring::PaymentEvents),
+        timer(ctx, "payment_sessions", seconds(60), |ctx| Box::pin(expire::sweep(ctx))),
         timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
         timer(ctx, "gauges", seconds(15), |ctx| Box::pin(gauges::measure(ctx))),
         timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))

@@ -14,6 +14,7 @@ mod explain;
 mod findings;
 mod guard;
 mod health;
+mod payments;
 mod policies;
 mod recovery;
 pub mod routes;

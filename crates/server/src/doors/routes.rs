@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::{
     Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
-    events, explain, findings, guard, health, policies, recovery, stuck,
+    events, explain, findings, guard, health, payments, policies, recovery, stuck,
 };
 use crate::http::{Front, frame};
 
@@ -27,7 +27,8 @@ fn table() -> Vec<Entry> {
 fn for_everybody() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
-        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
+        AllocationRestart, CatalogueRead, PaymentCreate, PaymentRead, ProjectAudit, ProjectManage,
+        ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -71,12 +72,19 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
+        (PaymentCreate, routes!(payments::create_checkout_session)),
+        (PaymentRead, routes!(payments::list_payment_sessions)),
+        (PaymentRead, routes!(payments::show_payment_session)),
+        (Public, routes!(payments::hear_stripe)),
         (ProjectAudit, routes!(audit::list_project_audit_entries)),
     ]
 }
 
 fn for_operators() -> Vec<Entry> {
-    use Permission::{AllocationForceRelease, AuditRead, FleetManage, FleetRead, PolicyManage};
+    use Permission::{
+        AllocationForceRelease, AuditRead, FleetManage, FleetRead, PaymentReconcile, PaymentReview,
+        PolicyManage,
+    };
     vec![
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
@@ -105,6 +113,9 @@ fn for_operators() -> Vec<Entry> {
         (FleetRead, routes!(admin::check_invariants)),
         (AuditRead, routes!(audit::list_audit_entries)),
         (AuditRead, routes!(audit::verify_audit_log)),
+        (PaymentReview, routes!(payments::list_payment_cases)),
+        (PaymentReconcile, routes!(payments::resolve_payment)),
+        (PaymentReview, routes!(payments::list_payment_events)),
         (FleetRead, routes!(stuck::list_stuck)),
         (FleetRead, routes!(policies::list_policies)),
         (PolicyManage, routes!(policies::set_policy)),

@@ -10,6 +10,7 @@ pub mod catalogue;
 pub mod claims;
 pub mod explain;
 pub mod findings;
+pub mod payments;
 pub mod policies;
 pub mod stuck;
 pub mod timeline;

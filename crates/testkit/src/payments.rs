@@ -1,0 +1,79 @@
+//! What tests of payments look up behind the product's back: the books, and what was written down of what was told.
+
+use uuid::Uuid;
+
+use crate::{Database, House};
+
+/// Postings whose entries do not sum to zero, accounts whose balance is not the sum of their entries, and books that are not.
+const FAULTS: &str = "
+    SELECT 'posting ' || posting_id || ' is off by ' || sum(amount_minor)
+      FROM ledger_entries GROUP BY posting_id HAVING sum(amount_minor) <> 0
+     UNION ALL
+    SELECT 'account ' || id || ' has ' || balance_minor || ' and its entries have ' || entered
+      FROM (SELECT accounts.id, accounts.balance_minor,
+                   coalesce((SELECT sum(amount_minor) FROM ledger_entries WHERE account_id = accounts.id), 0) AS entered
+              FROM accounts) AS kept
+     WHERE balance_minor <> entered
+     UNION ALL
+    SELECT 'book ' || book || ' has ' || balance_minor || ' and its entries have ' || entered
+      FROM (SELECT ledger_books.book, ledger_books.balance_minor,
+                   (SELECT sum(entry.amount_minor)
+                      FROM ledger_entries AS entry JOIN ledger_postings AS posting ON posting.id = entry.posting_id
+                     WHERE entry.book = ledger_books.book AND posting.currency = ledger_books.currency) AS entered
+              FROM ledger_books) AS kept
+     WHERE balance_minor <> entered";
+
+/// An event of the payment provider, as it was written down.
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct PaymentEvent {
+    /// What came of it.
+    pub outcome: Option<String>,
+    /// How often it was tried.
+    pub attempts: i32,
+    /// Whether it is tried again.
+    pub due: bool,
+    /// What was in the way.
+    pub reason: Option<String>,
+}
+
+impl Database {
+    /// What does not add up in the ledger.
+    pub async fn ledger_faults(&self) -> Vec<String> {
+        sqlx::query_scalar(FAULTS).fetch_all(&self.sql).await.expect("the books are read")
+    }
+
+    /// What the account of a user has.
+    pub async fn funds_of(&self, user: Uuid) -> i64 {
+        sqlx::query_scalar("SELECT balance_minor FROM accounts WHERE owner_id = $1")
+            .bind(user)
+            .fetch_one(&self.sql)
+            .await
+            .expect("an account")
+    }
+
+    /// An event of the payment provider; none when it was never written down.
+    pub async fn payment_event(&self, id: &str) -> Option<PaymentEvent> {
+        sqlx::query_as(
+            "SELECT outcome, attempts, due_at IS NOT NULL AS due, reason FROM payment_events WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_optional(&self.sql)
+        .await
+        .expect("a look")
+    }
+
+    /// Does this to a session, behind everybody's back.
+    pub async fn with_session(&self, statement: &'static str, session: Uuid) {
+        sqlx::query(statement).bind(session).execute(&self.sql).await.expect("it is done");
+    }
+}
+
+impl House {
+    /// The one payment session that there is.
+    pub async fn only_session(&self) -> Uuid {
+        sqlx::query_scalar("SELECT id FROM payment_sessions")
+            .fetch_one(&self.database.sql)
+            .await
+            .expect("there is one")
+    }
+}

@@ -10,5 +10,6 @@ pub(crate) mod explain;
 pub(crate) mod group;
 pub(crate) mod login;
 pub(crate) mod machine;
+pub(crate) mod payments;
 pub(crate) mod sim;
 pub(crate) mod sku;

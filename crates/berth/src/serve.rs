@@ -11,6 +11,7 @@ use control::{Assembled, assemble};
 use engines::nats::Nats;
 use engines::temporal::Temporal;
 use server::Server;
+use server::outside::stripe::Stripe;
 use spine::{Clock, Duties, Spine};
 use store::{Options, Store};
 use tokio::task::JoinSet;
@@ -81,6 +82,10 @@ impl Parts {
         let Assembled { ctx, mut spine } = assembled;
         if let Some(url) = &settings.gateway_url {
             ctx.keys.gateway_url.get_or_init(|| url.clone());
+        }
+        if let Some(options) = settings.payments.clone() {
+            let stripe = Stripe::new(options).context("Stripe can't be used")?;
+            ctx.payments.take_through(Arc::new(stripe));
         }
         equip(&mut spine, settings).await?;
         let server = Server::bind(settings.doors).await.map_err(|error| {

@@ -96,6 +96,7 @@ impl Sandbox {
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
         let router = Router::new()
             .route("/", get(page::front))
+            .route("/done", get(page::done))
             .route("/v1/checkout/sessions", post(api::create_session))
             .route("/v1/checkout/sessions/{id}", get(api::show_session))
             .route("/v1/checkout/sessions/{id}/expire", post(api::expire_session))

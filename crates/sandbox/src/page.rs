@@ -24,6 +24,12 @@ pub(crate) async fn front() -> Response {
     )
 }
 
+/// `GET /done`
+pub(crate) async fn done() -> Response {
+    let text = "<h1>That is all here</h1><p>Whether it was paid, and when it is in the balance, <code>berth payments list</code> says.</p>";
+    page(StatusCode::OK, "Done", text)
+}
+
 /// `GET /pay/{id}`
 pub(crate) async fn show(State(sandbox): State<Sandbox>, Path(id): Path<String>) -> Response {
     sandbox.sweep();

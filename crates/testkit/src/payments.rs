@@ -1,5 +1,9 @@
 //! What tests of payments look up behind the product's back: the books, and what was written down of what was told.
 
+use domain::ids::{EventId, PaymentSessionId};
+use lifecycle::Source;
+use store::lifecycle::{Actor, Birth};
+use store::payment_sessions;
 use uuid::Uuid;
 
 use crate::{Database, House};
@@ -69,6 +73,31 @@ impl Database {
 }
 
 impl House {
+    /// A payment session of the tenant that the provider was never asked for.
+    pub async fn payment_session(&self) -> Uuid {
+        let ctx = &self.ctx;
+        let mut tx = ctx.store.begin().await.expect("it begins");
+        let user = self.tenant.user_id;
+        let account = control::billing::account::ensure(ctx, &mut tx, user).await;
+        let id = tx.new_id();
+        let new = payment_sessions::NewCheckout {
+            id: PaymentSessionId(id),
+            account: account.expect("an account"),
+            user,
+            key: &id.to_string(),
+            fingerprint: b"of the test",
+            amount_minor: 2_500,
+            created_at: ctx.clock.now(),
+            expires_at: ctx.after_seconds(3_600),
+            asked_until: ctx.after_seconds(60),
+        };
+        let birth = Birth::new(EventId(tx.new_id()), Actor::new(Source::User, "the test"));
+        let opened = payment_sessions::open(&mut tx, &new, &birth).await.expect("it is tried");
+        assert!(opened, "its key is its own");
+        tx.commit().await.expect("it is committed");
+        id
+    }
+
     /// The one payment session that there is.
     pub async fn only_session(&self) -> Uuid {
         sqlx::query_scalar("SELECT id FROM payment_sessions")

@@ -203,7 +203,7 @@ fn advice(session: &Session) -> Option<String> {
             Some("Nothing: it is credited, or given up, by itself.".to_owned())
         }
         Status::FailedReconcile => Some(format!(
-            "See at the provider what was paid, and credit that: berth admin payments resolve {id} --amount MINOR --reason WHY; 0 if the payer has it back."
+            "See at the provider what was paid, and credit that: berth admin payments resolve {id} --amount-minor AMOUNT --reason WHY; 0 if the payer has it back."
         )),
         Status::Credited | Status::Expired => None,
     }

@@ -20,6 +20,7 @@ struct Foreign {
     allocation: Uuid,
     group: Uuid,
     app: Uuid,
+    payment: Uuid,
     project: Uuid,
     ssh_key: Uuid,
     token: Uuid,
@@ -49,6 +50,7 @@ impl Foreign {
             allocation: api.house.create("h100.slice", 1).await.expect("it fits").id,
             group,
             app,
+            payment: api.house.payment_session().await,
             project: api.house.project,
             ssh_key: key.id,
             token: token.token.id,
@@ -59,9 +61,9 @@ impl Foreign {
 
     /// What nobody has.
     fn nothing() -> Foreign {
-        let [allocation, group, app, project, ssh_key, token, node, user] =
+        let [allocation, group, app, payment, project, ssh_key, token, node, user] =
             std::array::from_fn(|_| new_id());
-        Foreign { allocation, group, app, project, ssh_key, token, node, user }
+        Foreign { allocation, group, app, payment, project, ssh_key, token, node, user }
     }
 
     /// The path of a door, leading to one of these things.
@@ -70,6 +72,7 @@ impl Foreign {
             () if door.path.contains("/allocations/") => self.allocation,
             () if door.path.contains("/allocation-groups/") => self.group,
             () if door.path.contains("/app-instances/") => self.app,
+            () if door.path.contains("/payments/sessions/") => self.payment,
             () if door.path.contains("/projects/") => self.project,
             () if door.path.contains("/ssh-keys/") => self.ssh_key,
             () if door.path.contains("/tokens/") => self.token,
@@ -151,6 +154,7 @@ async fn a_stranger_sees_nothing_of_others_through_any_door() {
         foreign.allocation.to_string(),
         foreign.group.to_string(),
         foreign.app.to_string(),
+        foreign.payment.to_string(),
         foreign.ssh_key.to_string(),
         foreign.token.to_string(),
         house.project.to_string(),

@@ -66,9 +66,14 @@ impl Database {
         .expect("a look")
     }
 
-    /// Does this to a session, behind everybody's back.
-    pub async fn with_session(&self, statement: &'static str, session: Uuid) {
-        sqlx::query(statement).bind(session).execute(&self.sql).await.expect("it is done");
+    /// Gives a session that page of the provider, or none, behind everybody's back; whether the database lets it.
+    pub async fn has_page(&self, session: Uuid, page: Option<&str>) -> bool {
+        sqlx::query("UPDATE payment_sessions SET stripe_checkout_session_id = $2 WHERE id = $1")
+            .bind(session)
+            .bind(page)
+            .execute(&self.sql)
+            .await
+            .is_ok()
     }
 }
 

@@ -8,7 +8,7 @@ use wire::problem::ProblemCode;
 use crate::client::Client;
 use crate::commands::{
     account, admin, alloc, app, audit, config, explain, group, login, machine, money,
-    notifications, sim, sku, webhooks,
+    notifications, payments, sim, sku, webhooks,
 };
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
@@ -116,6 +116,14 @@ enum Command {
         after_help = "Example:\n  berth webhooks add https://hooks.example.org/berth"
     )]
     Webhooks(webhooks::WebhooksCommand),
+    /// Pays in: makes a checkout, and says where to pay
+    #[command(
+        after_help = "Examples:\n  berth topup 25.00\n  berth topup 25.00 --wait --timeout 15m"
+    )]
+    Topup(payments::Topup),
+    /// What you have paid in, and what became of it
+    #[command(subcommand, after_help = "Example:\n  berth payments list")]
+    Payments(payments::PaymentsCommand),
     /// What operators do: the fleet, stuck allocations, dead letters
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Admin(admin::AdminCommand),
@@ -255,6 +263,8 @@ pub(crate) fn run() -> Done {
         Command::App(command) => wait_for(command.run(&session.client()?)),
         Command::Notifications(command) => wait_for(command.run(&session.client()?)),
         Command::Webhooks(command) => wait_for(command.run(&session.client()?)),
+        Command::Topup(topup) => wait_for(topup.run(&session.client()?)),
+        Command::Payments(command) => wait_for(command.run(&session.client()?)),
         Command::Admin(command) => wait_for(command.run(&session.client()?))
             .map_err(|failure| session.as_operator(failure)),
         Command::Audit(audit) => {

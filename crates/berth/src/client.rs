@@ -7,6 +7,7 @@ mod groups;
 mod money;
 mod notifications;
 mod operators;
+mod payments;
 mod recovery;
 
 use reqwest::Method;

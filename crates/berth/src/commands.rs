@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod machine;
 pub(crate) mod money;
 pub(crate) mod notifications;
+pub(crate) mod payments;
 pub(crate) mod sim;
 pub(crate) mod sku;
 pub(crate) mod webhooks;

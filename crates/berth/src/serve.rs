@@ -12,6 +12,7 @@ use engines::nats::Nats;
 use engines::temporal::Temporal;
 use server::Server;
 use server::outside::destination::System;
+use server::outside::stripe::Stripe;
 use server::outside::webhooks::Webhooks;
 use spine::{Clock, Duties, Spine};
 use store::{Options, Store};
@@ -85,6 +86,10 @@ impl Parts {
             ctx.keys.gateway_url.get_or_init(|| url.clone());
         }
         ctx.post.set(Arc::new(Webhooks::new(Arc::new(System), settings.webhooks_allow_private)?));
+        if let Some(options) = settings.payments.clone() {
+            let stripe = Stripe::new(options).context("Stripe can't be used")?;
+            ctx.payments.take_through(Arc::new(stripe));
+        }
         equip(&mut spine, settings).await?;
         let server = Server::bind(settings.doors).await.map_err(|error| {
             Failure::from(error).with(

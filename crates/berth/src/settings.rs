@@ -3,6 +3,7 @@
 
 mod given;
 pub(crate) mod keys;
+mod payments;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -116,6 +117,8 @@ pub(crate) struct Settings {
     pub(crate) nats: Option<engines::nats::Options>,
     /// Temporal, if that brings runs to workers.
     pub(crate) temporal: Option<engines::temporal::Options>,
+    /// Whom people pay through.
+    pub(crate) payments: Option<server::outside::stripe::Options>,
     /// How the log is written.
     pub(crate) log: LogFormat,
     /// Everything, for people.
@@ -149,6 +152,7 @@ impl Settings {
                 .word("webhooks.allow_private", &[("false", false), ("true", true)]),
             nats: nats(&mut given),
             temporal: temporal(&mut given),
+            payments: payments::payments(&mut given),
             log: given.word("log.format", &[("json", LogFormat::Json), ("text", LogFormat::Text)]),
             shown,
             notes: Vec::new(),

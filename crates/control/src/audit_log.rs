@@ -49,6 +49,8 @@ codes! {
         NodeRetire = "node.retire",
         FleetAudit = "fleet.audit",
         DeadLetterRedrive = "dead_letter.redrive",
+        CheckoutCreate = "checkout.create",
+        PaymentResolve = "payment.resolve",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
         LedgerAdjust = "ledger.adjust",
@@ -99,6 +101,7 @@ impl Action {
             | Action::NodeResume
             | Action::NodeRetire
             | Action::DeadLetterRedrive
+            | Action::PaymentResolve
             | Action::PolicySet
             | Action::PolicyReset
             | Action::LedgerAdjust
@@ -127,6 +130,7 @@ impl Action {
             | Action::WebhookDelete
             | Action::WebhookTest
             | Action::WebhookRedeliver
+            | Action::CheckoutCreate
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

@@ -34,6 +34,10 @@ codes! {
         AllocationCreate = "allocation.create",
         AllocationRelease = "allocation.release",
         AllocationRestart = "allocation.restart",
+        PaymentRead = "payment.read",
+        PaymentCreate = "payment.create",
+        PaymentReview = "payment.review",
+        PaymentReconcile = "payment.reconcile",
         AuditRead = "audit.read",
         PolicyManage = "policy.manage",
         FleetRead = "fleet.read",
@@ -70,15 +74,19 @@ impl Permission {
             | Permission::ProjectRead
             | Permission::ProjectAudit
             | Permission::MoneyRead
+            | Permission::PaymentRead
             | Permission::AllocationRead => Some(Scope::Read),
             Permission::AccountWrite
             | Permission::ProjectManage
+            | Permission::PaymentCreate
             | Permission::AllocationCreate
             | Permission::AllocationRelease
             | Permission::MoneyWrite
             | Permission::AllocationRestart => Some(Scope::Write),
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
             | Permission::LedgerRead
@@ -96,6 +104,8 @@ impl Permission {
             | Permission::AccountWrite
             | Permission::MoneyRead
             | Permission::MoneyWrite
+            | Permission::PaymentRead
+            | Permission::PaymentCreate
             | Permission::CatalogueRead => Bearer::User,
             Permission::ProjectRead | Permission::AllocationRead => {
                 Bearer::Member(ProjectRole::Viewer)
@@ -108,6 +118,8 @@ impl Permission {
             }
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
             | Permission::LedgerRead

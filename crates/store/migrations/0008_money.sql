@@ -294,6 +294,7 @@ CREATE INDEX payment_sessions_open ON payment_sessions (status, status_at) WHERE
 CREATE TABLE payment_events (
     id           text        PRIMARY KEY,
     kind         text        NOT NULL,
+    -- What matters of it: ids, amounts and states, and nothing about whoever pays.
     payload      jsonb       NOT NULL,
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The session it turned out to be about.
@@ -303,9 +304,13 @@ CREATE TABLE payment_events (
     due_at       timestamptz DEFAULT clock_timestamp(),
     done_at      timestamptz,
     -- What came of it: a stable word.
-    outcome      text
+    outcome      text,
+    -- What was in the way the last time.
+    reason       text
 );
 CREATE INDEX payment_events_due ON payment_events (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX payment_events_received ON payment_events (received_at, id);
+CREATE INDEX payment_events_open ON payment_events (received_at, id) WHERE outcome IN ('unmatched', 'failed', 'exceeds');
 CREATE INDEX payment_events_session ON payment_events (session_id) WHERE session_id IS NOT NULL;
 
 -- ── Notifications ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,18 @@ pub async fn find_of(tx: &mut Tx, owner: Uuid) -> Result<Option<AccountId>, Erro
     row.map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
 }
 
+/// The currency that the account of a user is kept in.
+///
+/// # Errors
+/// When the database fails.
+pub async fn currency_of(tx: &mut Tx, owner: Uuid) -> Result<Option<String>, Error> {
+    let row = sqlx::query("SELECT currency FROM accounts WHERE owner_id = $1")
+        .bind(owner)
+        .fetch_optional(tx.connection())
+        .await?;
+    row.map(|row| Ok(row.try_get(0)?)).transpose()
+}
+
 /// Compares the balance with its lines and, where it has crossed one, says so: once a crossing, however often it is
 /// asked. Answers `None` when it has not.
 ///

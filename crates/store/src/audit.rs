@@ -5,6 +5,7 @@ mod allocations;
 mod entries;
 mod groups;
 mod money;
+mod payments;
 mod spine;
 mod sums;
 
@@ -61,6 +62,7 @@ pub const INVARIANTS: &[Invariant] = &[
     allocations::HINT,
     allocations::GUESTS,
     groups::APPS,
+    payments::PAYMENTS,
 ];
 
 /// Those of money alone.

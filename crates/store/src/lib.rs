@@ -35,6 +35,7 @@ pub mod nodes;
 pub mod notifications;
 pub mod notify;
 pub mod outbox;
+pub mod payment_events;
 pub mod payment_sessions;
 pub mod placement;
 pub mod policies;

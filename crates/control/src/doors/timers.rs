@@ -17,6 +17,7 @@ use crate::allocation_group;
 use crate::audit_log::chain;
 use crate::billing::charge;
 use crate::node::{drain, heartbeat, task};
+use crate::payment::{expire, inbox};
 use crate::policies::turn;
 use crate::webhook::deliver;
 use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
@@ -47,6 +48,9 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
             .woken_by(Ring::AuditLog),
         timer(ctx, "webhook_deliveries", seconds(5), |ctx| Box::pin(deliver::sweep(ctx)))
             .woken_by(Ring::Webhooks),
+        timer(ctx, "payment_events", seconds(5), |ctx| Box::pin(inbox::sweep(ctx)))
+            .woken_by(Ring::PaymentEvents),
+        timer(ctx, "payment_sessions", seconds(60), |ctx| Box::pin(expire::sweep(ctx))),
         timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
         timer(ctx, "gauges", seconds(15), |ctx| Box::pin(gauges::measure(ctx))),
         timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))

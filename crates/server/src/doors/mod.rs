@@ -16,6 +16,7 @@ mod guard;
 mod health;
 mod money;
 mod notifications;
+mod payments;
 mod policies;
 mod recovery;
 pub mod routes;

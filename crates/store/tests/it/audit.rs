@@ -313,6 +313,11 @@ fn breakages_of_groups(healthy: &Healthy) -> Vec<Breakage> {
             active_id,
         ),
         (
+            "PAYMENTS",
+            "INSERT INTO payment_sessions (id, account_id, amount_minor, currency, user_id, refunded_minor) VALUES ($1, $1, 1, 'USD', $1, 5)",
+            requested_id,
+        ),
+        (
             "APPS",
             "INSERT INTO app_instance_members (app_instance_id, allocation_id, role) SELECT app_instances.id, $1, 'spy' FROM app_instances",
             requested_id,

@@ -12,6 +12,7 @@ pub mod explain;
 pub mod findings;
 pub mod money;
 pub mod notifications;
+pub mod payments;
 pub mod policies;
 pub mod stuck;
 pub mod timeline;

@@ -463,6 +463,7 @@ CREATE TABLE payment_events (
     due_at timestamp with time zone DEFAULT clock_timestamp(),
     done_at timestamp with time zone,
     outcome text,
+    reason text,
     CONSTRAINT payment_events_pkey PRIMARY KEY (id)
 );
 
@@ -668,6 +669,7 @@ CREATE TABLE usage_records (
     price_micros_per_gpu_second bigint NOT NULL DEFAULT 0,
     micros_per_minor bigint NOT NULL DEFAULT 10000,
     repriced boolean NOT NULL DEFAULT false,
+    charged_from timestamp with time zone,
     charged_until timestamp with time zone,
     charged_minor bigint NOT NULL DEFAULT 0,
     settled_at timestamp with time zone,
@@ -858,6 +860,10 @@ CREATE INDEX notifications_unread ON public.notifications USING btree (user_id, 
 CREATE INDEX outbox_events_unpublished ON public.outbox_events USING btree ("position") WHERE (published_at IS NULL);
 
 CREATE INDEX payment_events_due ON public.payment_events USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX payment_events_open ON public.payment_events USING btree (received_at, id) WHERE (outcome = ANY (ARRAY['unmatched'::text, 'failed'::text, 'exceeds'::text]));
+
+CREATE INDEX payment_events_received ON public.payment_events USING btree (received_at, id);
 
 CREATE INDEX payment_events_session ON public.payment_events USING btree (session_id) WHERE (session_id IS NOT NULL);
 

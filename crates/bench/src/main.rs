@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are its product")]
 
+mod charging;
 mod crashes;
 mod falls;
 mod load;
@@ -61,7 +62,10 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut met = true;
     if wanted("writer") {
-        met &= writer(&runtime, plan)?;
+        met &= measured(&runtime, async |cluster| writer::figures(cluster, plan).await)?;
+    }
+    if wanted("charging") {
+        met &= measured(&runtime, async |cluster| charging::figures(cluster, plan).await)?;
     }
     let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {
         let line = line?;
@@ -107,13 +111,16 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     Ok(met)
 }
 
-fn writer(runtime: &tokio::runtime::Runtime, plan: Plan) -> anyhow::Result<bool> {
+/// Figures that are taken on a Postgres of their own, with durability on.
+fn measured(
+    runtime: &tokio::runtime::Runtime,
+    take: impl AsyncFnOnce(&Cluster) -> anyhow::Result<Vec<machine::Figure>>,
+) -> anyhow::Result<bool> {
     let directory = std::env::temp_dir().join(format!("berth-bench-{}", std::process::id()));
     // What a killed run of the same number left is not ours to measure on.
     let _ = std::fs::remove_dir_all(&directory);
     let cluster = Cluster::start(&directory, Durability::Full)?;
-    let figures =
-        runtime.block_on(writer::figures(&cluster, plan)).context("the writer's bench failed");
+    let figures = runtime.block_on(take(&cluster)).context("it could not be measured");
     drop(cluster);
     let _ = std::fs::remove_dir_all(&directory);
     let mut met = true;

@@ -7,8 +7,8 @@ use wire::problem::ProblemCode;
 
 use crate::client::Client;
 use crate::commands::{
-    account, admin, alloc, app, audit, config, explain, group, login, machine, notifications, sim,
-    sku, webhooks,
+    account, admin, alloc, app, audit, config, explain, group, login, machine, money,
+    notifications, payments, sim, sku, webhooks,
 };
 use crate::context::{self, Contexts, Overrides, Reach};
 use crate::exit::{Done, Failure};
@@ -89,8 +89,17 @@ enum Command {
         after_help = "Example:\n  berth group create --name training --member h100.slice:8:2@eu-1"
     )]
     Group(group::GroupCommand),
-    /// Why an allocation or a group is as it is: what it waits for, who is next, what you may do
-    #[command(after_help = "Example:\n  berth explain training")]
+    /// What you have, and for how long that lasts
+    #[command(after_help = "Examples:\n  berth balance\n  berth balance --warn-at 25")]
+    Balance(money::BalanceCommand),
+    /// What you used and what it cost, by day, SKU and project
+    #[command(after_help = "Example:\n  berth usage --days 30")]
+    Usage(money::UsageCommand),
+    /// Every line of your account, the newest first
+    #[command(after_help = "Example:\n  berth ledger --last 50")]
+    Ledger(money::LedgerCommand),
+    /// Why an allocation, a group or a charge is as it is
+    #[command(after_help = "Examples:\n  berth explain training\n  berth explain charge")]
     Explain(explain::Explain),
     /// App instances: applications bound to an allocation or a group
     #[command(
@@ -107,6 +116,14 @@ enum Command {
         after_help = "Example:\n  berth webhooks add https://hooks.example.org/berth"
     )]
     Webhooks(webhooks::WebhooksCommand),
+    /// Pays in: makes a checkout, and says where to pay
+    #[command(
+        after_help = "Examples:\n  berth topup 25.00\n  berth topup 25.00 --wait --timeout 15m"
+    )]
+    Topup(payments::Topup),
+    /// What you have paid in, and what became of it
+    #[command(subcommand, after_help = "Example:\n  berth payments list")]
+    Payments(payments::PaymentsCommand),
     /// What operators do: the fleet, stuck allocations, dead letters
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Admin(admin::AdminCommand),
@@ -239,10 +256,15 @@ pub(crate) fn run() -> Done {
         Command::Sku(command) => wait_for(command.run(&session.client()?)),
         Command::Alloc(command) => wait_for(command.run(&session.client()?)),
         Command::Group(command) => wait_for(command.run(&session.client()?)),
+        Command::Balance(command) => wait_for(command.run(&session.client()?)),
+        Command::Usage(command) => wait_for(command.run(&session.client()?)),
+        Command::Ledger(command) => wait_for(command.run(&session.client()?)),
         Command::Explain(explain) => wait_for(explain.run(&session.client()?)),
         Command::App(command) => wait_for(command.run(&session.client()?)),
         Command::Notifications(command) => wait_for(command.run(&session.client()?)),
         Command::Webhooks(command) => wait_for(command.run(&session.client()?)),
+        Command::Topup(topup) => wait_for(topup.run(&session.client()?)),
+        Command::Payments(command) => wait_for(command.run(&session.client()?)),
         Command::Admin(command) => wait_for(command.run(&session.client()?))
             .map_err(|failure| session.as_operator(failure)),
         Command::Audit(audit) => {

@@ -4,8 +4,10 @@
 mod call;
 pub(crate) mod events;
 mod groups;
+mod money;
 mod notifications;
 mod operators;
+mod payments;
 mod recovery;
 
 use reqwest::Method;

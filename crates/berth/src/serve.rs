@@ -12,6 +12,7 @@ use engines::nats::Nats;
 use engines::temporal::Temporal;
 use server::Server;
 use server::outside::destination::System;
+use server::outside::stripe::Stripe;
 use server::outside::webhooks::Webhooks;
 use spine::{Clock, Duties, Spine};
 use store::{Options, Store};
@@ -85,6 +86,10 @@ impl Parts {
             ctx.keys.gateway_url.get_or_init(|| url.clone());
         }
         ctx.post.set(Arc::new(Webhooks::new(Arc::new(System), settings.webhooks_allow_private)?));
+        if let Some(options) = settings.payments.clone() {
+            let stripe = Stripe::new(options).context("Stripe can't be used")?;
+            ctx.payments.take_through(Arc::new(stripe));
+        }
         equip(&mut spine, settings).await?;
         let server = Server::bind(settings.doors).await.map_err(|error| {
             Failure::from(error).with(
@@ -151,9 +156,19 @@ fn failed(ended: Result<(&'static str, Done), tokio::task::JoinError>) -> Failur
 
 /// Gives the spine its engines and its duties.
 async fn equip(spine: &mut Spine, settings: &Settings) -> Done {
-    spine.duties = Duties { relay: settings.has(Role::Relay), worker: settings.has(Role::Worker) };
+    let part = |role: Role, part: &'static [&'static str]| {
+        part.iter().copied().filter(move |_| settings.has(role))
+    };
+    let billing = part(Role::Billing, control::doors::BILLING);
+    let notifier = part(Role::Notifier, control::doors::NOTIFIER);
+    spine.duties = Duties {
+        relay: settings.has(Role::Relay),
+        worker: settings.has(Role::Worker),
+        parts: billing.chain(notifier).collect(),
+    };
     // Who neither tells nor listens needs no connection.
-    let busy = spine.duties.relay || spine.duties.worker;
+    let Duties { relay, worker, parts } = &spine.duties;
+    let busy = *relay || *worker || !parts.is_empty();
     if let Some(options) = settings.nats.clone().filter(|_| busy) {
         let nats = Nats::connect(options).await.context("NATS can't be used")?;
         spine.broker = Some(Arc::new(nats));

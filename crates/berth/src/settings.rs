@@ -3,6 +3,7 @@
 
 mod given;
 pub(crate) mod keys;
+mod payments;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -27,9 +28,9 @@ pub(crate) enum Role {
     Relay,
     /// Handles messages, steps workflows, runs timers.
     Worker,
-    /// Meters and charges. There is nothing of it yet.
+    /// Charges what is metered, and takes back what nobody pays for. Workers do it too.
     Billing,
-    /// Sends notifications. A worker does it: there is nothing of its own yet.
+    /// Tells people, and delivers to their webhooks. Workers do it too.
     Notifier,
 }
 
@@ -116,6 +117,8 @@ pub(crate) struct Settings {
     pub(crate) nats: Option<engines::nats::Options>,
     /// Temporal, if that brings runs to workers.
     pub(crate) temporal: Option<engines::temporal::Options>,
+    /// Whom people pay through.
+    pub(crate) payments: Option<server::outside::stripe::Options>,
     /// How the log is written.
     pub(crate) log: LogFormat,
     /// Everything, for people.
@@ -149,20 +152,12 @@ impl Settings {
                 .word("webhooks.allow_private", &[("false", false), ("true", true)]),
             nats: nats(&mut given),
             temporal: temporal(&mut given),
+            payments: payments::payments(&mut given),
             log: given.word("log.format", &[("json", LogFormat::Json), ("text", LogFormat::Text)]),
             shown,
             notes: Vec::new(),
             roles: Vec::new(),
         };
-        let idle = [Role::Billing, Role::Notifier].into_iter().filter(|role| has(*role));
-        let nothing = |role: Role| {
-            format!(
-                "the role {} has nothing to do yet: {} in this version",
-                role.name(),
-                if role == Role::Billing { "there is nothing to charge" } else { "workers send" }
-            )
-        };
-        settings.notes.extend(idle.map(nothing));
         if !has(Role::Api) && !has(Role::Gateway) && settings.doors.health.is_none() {
             let note = "nobody can ask this process how it is: set listen.health";
             settings.notes.push(note.to_owned());

@@ -13,6 +13,7 @@ mod scaled;
 pub(crate) mod signals;
 pub(crate) mod status;
 mod steps;
+mod till;
 mod whole;
 
 use std::net::SocketAddr;
@@ -42,6 +43,9 @@ pub(crate) struct Up {
     /// Where agents come in
     #[arg(long, default_value = "127.0.0.1:7718", value_name = "ADDRESS")]
     gateway: SocketAddr,
+    /// Where people pay, with nothing: the payment sandbox; another port is taken when somebody has this one
+    #[arg(long, default_value = "127.0.0.1:7719", value_name = "ADDRESS")]
+    sandbox: SocketAddr,
     /// How many simulated nodes
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(..=500))]
     nodes: u16,

@@ -8,6 +8,7 @@ use spine::{Clock, Duties, Spine, Wake};
 use store::Store;
 
 use crate::keys::Keys;
+use crate::payment::provider::Payments;
 use crate::policies::{Current, Policies};
 use crate::webhook::courier::Post;
 use crate::{Ctx, Error, doors};
@@ -34,7 +35,8 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let workflows = Arc::clone(&engine);
     let current = Current::new(policies);
     current.turn(&store::policies::list(&store).await?);
-    let ctx = Ctx { store, clock, wake, workflows, keys, current, post: Post::default() };
+    let (payments, post) = (Payments::default(), Post::default());
+    let ctx = Ctx { store, clock, wake, workflows, keys, current, payments, post };
     engine.define(doors::workflows::table(&ctx));
     let spine = Spine {
         store: ctx.store.clone(),

@@ -49,8 +49,14 @@ codes! {
         NodeRetire = "node.retire",
         FleetAudit = "fleet.audit",
         DeadLetterRedrive = "dead_letter.redrive",
+        CheckoutCreate = "checkout.create",
+        PaymentResolve = "payment.resolve",
         PolicySet = "policy.set",
         PolicyReset = "policy.reset",
+        LedgerAdjust = "ledger.adjust",
+        PriceSet = "price.set",
+        BalanceThreshold = "balance.threshold",
+        SpendingCap = "project.spending_cap",
         NotificationRead = "notification.read",
         NotificationReadAll = "notification.read_all",
         WebhookCreate = "webhook.create",
@@ -95,8 +101,11 @@ impl Action {
             | Action::NodeResume
             | Action::NodeRetire
             | Action::DeadLetterRedrive
+            | Action::PaymentResolve
             | Action::PolicySet
-            | Action::PolicyReset => true,
+            | Action::PolicyReset
+            | Action::LedgerAdjust
+            | Action::PriceSet => true,
             Action::ProjectCreate
             | Action::MemberPut
             | Action::MemberRemove
@@ -112,6 +121,8 @@ impl Action {
             | Action::AppInstanceCreate
             | Action::AppInstanceMembers
             | Action::AppInstanceEnd
+            | Action::BalanceThreshold
+            | Action::SpendingCap
             | Action::NotificationRead
             | Action::NotificationReadAll
             | Action::WebhookCreate
@@ -119,6 +130,7 @@ impl Action {
             | Action::WebhookDelete
             | Action::WebhookTest
             | Action::WebhookRedeliver
+            | Action::CheckoutCreate
             | Action::Login
             | Action::AdminAttempt
             | Action::NodeEnrol

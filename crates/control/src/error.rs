@@ -39,6 +39,17 @@ pub enum Error {
     /// The project may not cost more this month.
     #[error("{0}")]
     SpendingCapReached(String),
+    /// Something that we depend on can't be had now; it was not done.
+    #[error("{detail}")]
+    Unavailable {
+        /// What, and what was changed.
+        detail: String,
+        /// When to ask again.
+        retry_after_seconds: u32,
+    },
+    /// It says that it comes from somebody else, and does not prove it.
+    #[error("{0}")]
+    Unproven(&'static str),
     /// The key was used for another body.
     #[error("this Idempotency-Key was used for another request")]
     IdempotencyMismatch,

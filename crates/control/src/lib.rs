@@ -25,6 +25,7 @@ pub mod node;
 pub mod notification;
 pub mod operations;
 pub mod page;
+pub mod payment;
 pub mod policies;
 mod run_state;
 pub mod stuck;
@@ -42,6 +43,7 @@ pub use assembly::{Assembled, assemble};
 pub use caller::Caller;
 pub use error::Error;
 use keys::Keys;
+use payment::provider::Payments;
 use policies::{Current, Policies};
 use webhook::courier::Post;
 
@@ -62,6 +64,8 @@ pub struct Ctx {
     pub current: Current,
     /// Who carries what leaves for webhooks, if this process has somebody.
     pub post: Post,
+    /// Whom people pay through, once that is said.
+    pub payments: Payments,
 }
 
 impl Ctx {

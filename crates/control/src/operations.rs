@@ -3,10 +3,12 @@
 use domain::policy::Permission;
 use jiff::Timestamp;
 use serde_json::json;
+use store::Store;
 use store::deliveries::{DeadCursor, DeadRow};
 use uuid::Uuid;
 use wire::http::Page;
 use wire::http::admin::{DeadLetter, Invariant, Invariants};
+use wire::http::money::LedgerAudit;
 
 use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
@@ -23,15 +25,41 @@ const REASON_CHARACTERS_MAX: usize = 512;
 pub async fn invariants(ctx: &Ctx, caller: &Caller) -> Result<Invariants, Error> {
     caller.needs(Permission::FleetRead)?;
     let findings = store::audit::run(&ctx.store).await?;
-    let shown = |(invariant, violations, count): store::audit::Finding| Invariant {
+    let invariants: Vec<Invariant> = findings.into_iter().map(told).collect();
+    let clean = invariants.iter().all(|invariant| invariant.count == 0);
+    Ok(Invariants { clean, invariants })
+}
+
+/// The ledger, computed again from usage and payments.
+///
+/// # Errors
+/// [`Error::Forbidden`] for who is no operator.
+pub async fn audit_ledger(ctx: &Ctx, caller: &Caller) -> Result<LedgerAudit, Error> {
+    caller.needs(Permission::LedgerRead)?;
+    Ok(ledger_of(&ctx.store).await?)
+}
+
+/// The same for who has the database itself.
+///
+/// # Errors
+/// When the store fails.
+pub async fn ledger_of(store: &Store) -> Result<LedgerAudit, store::Error> {
+    let sums = store::audit::sums(store).await?;
+    let findings = store::audit::ask_all(store, store::audit::MONEY).await?;
+    let invariants: Vec<Invariant> = findings.into_iter().map(told).collect();
+    let clean = invariants.iter().all(|invariant| invariant.count == 0)
+        && sums.iter().all(|sum| sum.ledger_minor == sum.computed_minor);
+    Ok(LedgerAudit { clean, sums, invariants })
+}
+
+/// An invariant as it is told.
+pub fn told((invariant, violations, count): store::audit::Finding) -> Invariant {
+    Invariant {
         name: invariant.name.to_owned(),
         holds: invariant.holds.to_owned(),
         violations,
         count,
-    };
-    let invariants: Vec<Invariant> = findings.into_iter().map(shown).collect();
-    let clean = invariants.iter().all(|invariant| invariant.count == 0);
-    Ok(Invariants { clean, invariants })
+    }
 }
 
 /// The messages that could not be handled, oldest first.

@@ -120,7 +120,13 @@ policies! {
     /// At or under this a balance is low, for accounts that are opened from now on; their owners may choose another.
     billing_low_balance_threshold = "billing.low_balance_threshold", Minor, 1_000, 0..=100_000_000;
     /// For how long somebody may stay at the checkout.
-    payments_session_ttl_seconds = "payments.session_ttl_seconds", Seconds, 86_400, 1_800..=86_400;
+    payments_session_ttl_seconds = "payments.session_ttl_seconds", Seconds, 86_400, 3_600..=86_400;
+    /// The least that somebody may pay at once.
+    payments_amount_min = "payments.amount_min", Minor, 100, 1..=100_000_000;
+    /// The most that somebody may pay at once.
+    payments_amount_max = "payments.amount_max", Minor, 99_999_999, 1..=999_999_999;
+    /// How often it is tried to settle what the payment provider has told, before an operator is asked.
+    payments_event_attempts_max = "payments.event_attempts_max", Times, 10, 1..=50;
     /// For how long entries of the audit log are kept at the least. Nothing prunes them yet.
     audit_retention_days = "audit.retention_days", Days, 400, 30..=36_500;
 }
@@ -160,6 +166,12 @@ impl Policies {
         }
         if self.task_lease_seconds <= twice {
             return Some(too_short("task.lease_seconds", self.task_lease_seconds));
+        }
+        if self.payments_amount_min > self.payments_amount_max {
+            return Some(
+                "payments.amount_min is more than payments.amount_max: nobody could pay anything"
+                    .to_owned(),
+            );
         }
         None
     }
@@ -259,5 +271,14 @@ mod tests {
         let short = Policies { task_lease_seconds: 20, ..sensible };
         assert!(short.nonsense().is_some_and(|why| why.contains("task.lease_seconds")));
         assert_eq!(Policies { node_heartbeat_seconds: 29, ..sensible }.nonsense(), None);
+    }
+
+    #[test]
+    fn bounds_between_which_nobody_could_pay_anything_make_no_sense() {
+        let sensible = Policies::default();
+        let none = Policies { payments_amount_min: 501, payments_amount_max: 500, ..sensible };
+        assert!(none.nonsense().is_some_and(|why| why.contains("payments.amount_min")));
+        let one = Policies { payments_amount_min: 500, payments_amount_max: 500, ..sensible };
+        assert_eq!(one.nonsense(), None);
     }
 }

@@ -3,7 +3,9 @@
 
 pub mod advice;
 
-use domain::machines::{Allocation, Claim, Node, allocation, claim, node};
+use domain::machines::{
+    Allocation, Claim, Node, PaymentSession, allocation, claim, node, payment_session,
+};
 use domain::policy::Permission;
 use jiff::Timestamp;
 use lifecycle::{Code as _, Machine as _, Source};
@@ -83,6 +85,9 @@ pub fn seconds(policies: &Policies, waiting: &Waiting) -> u32 {
         () if is(Allocation::NAME, allocation::Status::Releasing.code()) => cleaning,
         () if is(Claim::NAME, claim::Status::Cleaning.code()) => cleaning,
         () if is(Node::NAME, node::Status::Enrolling.code()) => policies.join_token_ttl_seconds,
+        () if is(PaymentSession::NAME, payment_session::Status::Initiated.code()) => {
+            policies.payments_session_ttl_seconds
+        }
         () => waiting.seconds,
     }
 }

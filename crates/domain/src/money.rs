@@ -64,24 +64,6 @@ impl Currency {
     }
 }
 
-/// What something costs: so many millionths of the currency's unit a second, for all its GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// Millionths of the unit a second.
-    pub micros_per_second: i64,
-    /// How many millionths of the unit are one of its minor unit.
-    pub micros_per_minor: i64,
-}
-
-impl Rate {
-    /// The whole minor units that so many microseconds cost.
-    pub fn minor_of(self, micros: i64) -> i64 {
-        let exact = i128::from(self.micros_per_second) * i128::from(micros);
-        let minor = exact / (i128::from(MILLION) * i128::from(self.micros_per_minor));
-        i64::try_from(minor).unwrap_or(i64::MAX)
-    }
-}
-
 /// One minute of a stretch of time, clipped to it. Moments are microseconds of the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -104,9 +86,46 @@ pub fn windows(from: i64, until: i64) -> impl Iterator<Item = Window> {
     })
 }
 
-/// What a window of a stretch that began at `started` costs: what is owed at its end, less what was owed at its beginning.
-pub fn charge(rate: Rate, started: i64, window: Window) -> i64 {
-    rate.minor_of(window.until - started) - rate.minor_of(window.from - started)
+/// A stretch of billable time with its prices: what was agreed, and what it costs from a moment on.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch<'a> {
+    /// When it began.
+    pub started: i64,
+    /// How many GPUs.
+    pub gpus: i64,
+    /// The price of one GPU for one second that was agreed.
+    pub agreed: i64,
+    /// From when on it costs what instead, in order of time.
+    pub changes: &'a [(i64, i64)],
+    /// How many millionths of the unit are one of its minor unit.
+    pub micros_per_minor: i64,
+}
+
+impl Stretch<'_> {
+    /// What is owed for it at that moment: every part at its own price, rounded down once, over all of it.
+    pub fn owed_at(&self, moment: i64) -> i64 {
+        let (mut from, mut price, mut exact) = (self.started, self.agreed, 0_i128);
+        for (at, next) in self.changes {
+            if *at >= moment {
+                break;
+            }
+            if *at > from {
+                exact += i128::from(price) * i128::from(*at - from);
+                from = *at;
+            }
+            price = *next;
+        }
+        exact += i128::from(price) * i128::from(moment - from);
+        let minor = exact * i128::from(self.gpus)
+            / (i128::from(MILLION) * i128::from(self.micros_per_minor));
+        i64::try_from(minor).unwrap_or(i64::MAX)
+    }
+
+    /// What a window of it costs: what is owed at its end, less what was owed at its beginning. Whatever the windows are, they
+    /// sum to what is owed.
+    pub fn charge(&self, window: Window) -> i64 {
+        self.owed_at(window.until) - self.owed_at(window.from)
+    }
 }
 
 /// For how many whole minutes a balance lasts at so many minor units an hour; none when nothing is spent.
@@ -125,7 +144,7 @@ pub fn runway_minutes(
 
 #[cfg(test)]
 mod tests {
-    use super::{Currency, Rate, WINDOW_MICROS, charge, runway_minutes, windows};
+    use super::{Currency, Stretch, WINDOW_MICROS, runway_minutes, windows};
 
     const USD: Currency = Currency(*b"USD");
 
@@ -146,19 +165,36 @@ mod tests {
 
     #[test]
     fn windows_tile_a_stretch_and_their_charges_sum_to_its_price() {
-        let rate = Rate { micros_per_second: 831 * 8, micros_per_minor: USD.micros_per_minor() };
         let (from, until) = (WINDOW_MICROS * 7 + 13_500_001, WINDOW_MICROS * 7_000 + 3);
-        let (mut last, mut charged) = (from, 0);
-        for window in windows(from, until) {
-            assert_eq!(window.from, last);
-            assert!(window.from < window.until && window.at <= window.from);
-            assert_eq!(window.at % WINDOW_MICROS, 0);
-            charged += charge(rate, from, window);
-            last = window.until;
+        let changes =
+            [(WINDOW_MICROS * 90, 900), (WINDOW_MICROS * 91, 0), (WINDOW_MICROS * 300, 77)];
+        for changes in [&changes[..], &changes[..1], &[]] {
+            let (started, micros_per_minor) = (from, USD.micros_per_minor());
+            let stretch = Stretch { started, gpus: 8, agreed: 831, changes, micros_per_minor };
+            let (mut last, mut charged) = (from, 0);
+            for window in windows(from, until) {
+                assert_eq!(window.from, last);
+                assert!(window.from < window.until && window.at <= window.from);
+                assert_eq!(window.at % WINDOW_MICROS, 0);
+                charged += stretch.charge(window);
+                last = window.until;
+            }
+            assert_eq!((last, charged), (until, stretch.owed_at(until)));
         }
-        assert_eq!((last, charged), (until, rate.minor_of(until - from)));
         assert_eq!(windows(5, 5).count(), 0);
         assert_eq!(windows(5, 4).count(), 0);
+    }
+
+    #[test]
+    fn a_price_that_changed_before_the_stretch_began_holds_from_its_beginning() {
+        let stretch = Stretch {
+            started: 10 * WINDOW_MICROS,
+            gpus: 1,
+            agreed: 1_000_000,
+            changes: &[(5 * WINDOW_MICROS, 2_000_000)],
+            micros_per_minor: 10_000,
+        };
+        assert_eq!(stretch.owed_at(11 * WINDOW_MICROS), 2 * 60 * 100);
     }
 
     #[test]

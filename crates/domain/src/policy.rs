@@ -34,11 +34,20 @@ codes! {
         AllocationCreate = "allocation.create",
         AllocationRelease = "allocation.release",
         AllocationRestart = "allocation.restart",
+        PaymentRead = "payment.read",
+        PaymentCreate = "payment.create",
+        PaymentReview = "payment.review",
+        PaymentReconcile = "payment.reconcile",
         AuditRead = "audit.read",
         PolicyManage = "policy.manage",
         FleetRead = "fleet.read",
         FleetManage = "fleet.manage",
         AllocationForceRelease = "allocation.force_release",
+        MoneyRead = "money.read",
+        MoneyWrite = "money.write",
+        LedgerRead = "ledger.read",
+        LedgerAdjust = "ledger.adjust",
+        PriceManage = "price.manage",
     }
 }
 
@@ -64,16 +73,25 @@ impl Permission {
             | Permission::CatalogueRead
             | Permission::ProjectRead
             | Permission::ProjectAudit
+            | Permission::MoneyRead
+            | Permission::PaymentRead
             | Permission::AllocationRead => Some(Scope::Read),
             Permission::AccountWrite
             | Permission::ProjectManage
+            | Permission::PaymentCreate
             | Permission::AllocationCreate
             | Permission::AllocationRelease
+            | Permission::MoneyWrite
             | Permission::AllocationRestart => Some(Scope::Write),
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
+            | Permission::LedgerRead
+            | Permission::LedgerAdjust
+            | Permission::PriceManage
             | Permission::AllocationForceRelease => Some(Scope::Admin),
         }
     }
@@ -82,9 +100,13 @@ impl Permission {
     pub const fn bearer(self) -> Bearer {
         match self {
             Permission::Public => Bearer::Anybody,
-            Permission::AccountRead | Permission::AccountWrite | Permission::CatalogueRead => {
-                Bearer::User
-            }
+            Permission::AccountRead
+            | Permission::AccountWrite
+            | Permission::MoneyRead
+            | Permission::MoneyWrite
+            | Permission::PaymentRead
+            | Permission::PaymentCreate
+            | Permission::CatalogueRead => Bearer::User,
             Permission::ProjectRead | Permission::AllocationRead => {
                 Bearer::Member(ProjectRole::Viewer)
             }
@@ -96,8 +118,13 @@ impl Permission {
             }
             Permission::FleetRead
             | Permission::FleetManage
+            | Permission::PaymentReview
+            | Permission::PaymentReconcile
             | Permission::AuditRead
             | Permission::PolicyManage
+            | Permission::LedgerRead
+            | Permission::LedgerAdjust
+            | Permission::PriceManage
             | Permission::AllocationForceRelease => Bearer::Operator,
         }
     }

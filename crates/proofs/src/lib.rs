@@ -2,6 +2,7 @@
 //! each of them at a small size.
 
 pub mod model;
+pub mod money;
 pub mod mutation;
 pub mod reference;
 pub mod walk;

@@ -9,15 +9,19 @@ use anyhow::{Context, anyhow};
 use domain::machines::{allocation, claim, node, node_task, tables};
 use lifecycle::explore::{Figures, Finding, Scenario, Told, walk_edges};
 use lifecycle::{Code, Column, Facts, Fence, Lawful, OPERATION_ID, Source, Table, Value};
-use proofs::{model, mutation, walk};
+use proofs::{model, money, mutation, walk};
 use serde_json::json;
 
 /// How far a walk goes, unless told otherwise.
 const EVENTS: u64 = 100_000_000;
 const EVENTS_SMALL: u64 = 200_000;
 
+/// How many windows are charged.
+const WINDOWS: u64 = 50_000_000;
+const WINDOWS_SMALL: u64 = 200_000;
+
 /// The names by which a proof can be asked for; without one, all are made.
-const PROOFS: [&str; 5] = ["walk", "mutation", "edges", "explore", "model"];
+const PROOFS: [&str; 6] = ["walk", "mutation", "edges", "explore", "model", "money"];
 
 fn main() -> anyhow::Result<ExitCode> {
     let is_small = std::env::var("PROVE_SIZE").is_ok_and(|size| size == "small");
@@ -55,6 +59,11 @@ fn main() -> anyhow::Result<ExitCode> {
     if wants("model") {
         let size = if is_small { model::Size::Small } else { model::Size::Full };
         all_ok &= tell(|| Ok(model::prove(size)))?;
+    }
+    if wants("money") {
+        let size =
+            money::Size { windows: if is_small { WINDOWS_SMALL } else { WINDOWS }, seed: 2026 };
+        all_ok &= tell(|| Ok(vec![money::prove(&size)]))?;
     }
     Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -146,7 +146,7 @@ pub fn over(table: &Table, reference: &Reference, events: u64, seed: u64) -> Res
 }
 
 /// Random numbers (splitmix64): small, fast, and the same everywhere.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -157,7 +157,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         // The upper half of the product: as even as a bound this small needs.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

@@ -23,13 +23,15 @@ use crate::doors::{Door, routes};
 use crate::http::problem::MEDIA_TYPE;
 
 const SECURITY: &str = "token";
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 11] = [
     ("allocations", "Ask for GPUs, look at them, give them back."),
     ("allocation groups", "Several allocations, all of them or none."),
     ("apps", "Applications that are bound to an allocation or a group."),
     ("catalogue", "What can be asked for, and what is free."),
     ("account", "Login, tokens, SSH keys."),
+    ("payments", "Paying in."),
     ("projects", "Projects and their members."),
+    ("money", "What you have, what it goes for, and every line behind it."),
     ("notifications", "What you are told, and the webhooks that are told it, too."),
     ("admin", "For those who run the platform."),
     ("health", "For whatever watches the installation."),

@@ -2,7 +2,7 @@
 //!
 //! - [`doors::routes`] is the table of doors; [`http`] is how they speak; [`listen`] is the accept loop.
 //! - [`gateway`] is where agents come in, with their own certificates.
-//! - [`outside`] is what leaves for places that others have named.
+//! - [`outside`] is whom the product speaks to: the ports of `control`.
 
 pub mod documents;
 pub mod doors;

@@ -6,7 +6,7 @@ use domain::machines::tables;
 
 /// Machines that no story moves yet, and why.
 const WITHOUT_STORY: &[(&str, &str)] = &[
-    ("payment_session", "payments have no story yet"),
+    ("payment_session", "payments come from outside, and no run has an outside"),
     ("terminal_session", "terminals have no story yet"),
     ("storage_attachment", "storage has no story yet"),
     ("usage_record", "usage has no story yet"),

@@ -92,6 +92,8 @@ fn fault_in(heard: &Heard) -> Option<String> {
         | Error::BalanceDepleted(_)
         | Error::SpendingCapReached(_)
         | Error::IdempotencyMismatch
+        | Error::Unavailable { .. }
+        | Error::Unproven(_)
         | Error::IdempotencyInFlight => false,
     };
     is_fault.then(|| error.chain())

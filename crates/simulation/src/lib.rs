@@ -10,6 +10,7 @@ pub mod coverage;
 pub mod dice;
 pub mod figures;
 mod hearing;
+pub mod ledger;
 pub mod node;
 mod rest;
 pub mod sim;

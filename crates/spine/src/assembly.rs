@@ -16,17 +16,24 @@ use crate::workflow::embedded::Embedded;
 use crate::{Clock, Error, Wake, relay, timer, wake};
 
 /// What a process does of what moves by itself. Whatever it does, it hears the wake-ups of the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duties {
     /// Moves facts out of the outbox.
     pub relay: bool,
     /// Handles messages, steps workflows, runs the timers of the installation.
     pub worker: bool,
+    /// The consumers and timers that it runs without being a worker: a part of the work, in a process of its own.
+    pub parts: Vec<&'static str>,
 }
 
 impl Duties {
     /// All of it.
-    pub const ALL: Duties = Duties { relay: true, worker: true };
+    pub const ALL: Duties = Duties { relay: true, worker: true, parts: Vec::new() };
+
+    /// Whether it runs the consumer or the timer of that name.
+    fn has(&self, name: &str) -> bool {
+        self.worker || self.parts.contains(&name)
+    }
 }
 
 /// Everything that moves by itself. Its store rings the bell of its wake: see [`Store::ringing`].
@@ -85,22 +92,27 @@ impl Spine {
             let (store, broker) = (self.store.clone(), self.broker.clone());
             parts.add("the relay", relay::run(store, self.subscriptions.clone(), broker, both));
         }
+        self.spawn_consumers(&mut parts, stop);
         if self.duties.worker {
-            self.spawn_worker(&mut parts, stop);
+            self.spawn_workflows(&mut parts, stop);
         }
         let mut timers = self.timers.clone();
-        timers.retain(|timer| self.duties.worker || timer.everywhere);
+        timers.retain(|timer| self.duties.has(timer.name) || timer.everywhere);
         parts.add("the timers", timer::run(timers, self.wake.clone(), stop.clone()));
         parts
     }
 
-    fn spawn_worker(&self, parts: &mut Parts, stop: &CancellationToken) {
-        for subscription in &self.subscriptions {
+    fn spawn_consumers(&self, parts: &mut Parts, stop: &CancellationToken) {
+        let ours = |each: &&Subscription| self.duties.has(each.consumer);
+        for subscription in self.subscriptions.iter().filter(ours) {
             let name = format!("the consumer {}", subscription.consumer);
             let consumer = self.consumer(subscription);
             let (wake, stop) = (self.wake.clone(), stop.clone());
             parts.add(name, async move { consumer.run(&wake, &stop).await });
         }
+    }
+
+    fn spawn_workflows(&self, parts: &mut Parts, stop: &CancellationToken) {
         let (wake, ending) = (self.wake.clone(), stop.clone());
         match &self.driver {
             Some(driver) => {

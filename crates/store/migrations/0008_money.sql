@@ -93,7 +93,9 @@ ALTER TABLE usage_records
     ADD COLUMN micros_per_minor            bigint   NOT NULL DEFAULT 10000 CHECK (micros_per_minor > 0),
     -- Whether `allocation_prices` has something to say about it.
     ADD COLUMN repriced                    boolean  NOT NULL DEFAULT false,
-    -- Up to when it is charged, and how much that was; only charging writes these.
+    -- Up to when it is charged, and how much that was; and up to when it was before that, so that one statement can move it and
+    -- say by how much. Only charging writes these.
+    ADD COLUMN charged_from                timestamptz,
     ADD COLUMN charged_until               timestamptz,
     ADD COLUMN charged_minor               bigint   NOT NULL DEFAULT 0,
     -- Closed, and charged to its end: nothing more will come.
@@ -292,6 +294,7 @@ CREATE INDEX payment_sessions_open ON payment_sessions (status, status_at) WHERE
 CREATE TABLE payment_events (
     id           text        PRIMARY KEY,
     kind         text        NOT NULL,
+    -- What matters of it: ids, amounts and states, and nothing about whoever pays.
     payload      jsonb       NOT NULL,
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The session it turned out to be about.
@@ -301,9 +304,13 @@ CREATE TABLE payment_events (
     due_at       timestamptz DEFAULT clock_timestamp(),
     done_at      timestamptz,
     -- What came of it: a stable word.
-    outcome      text
+    outcome      text,
+    -- What was in the way the last time.
+    reason       text
 );
 CREATE INDEX payment_events_due ON payment_events (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX payment_events_received ON payment_events (received_at, id);
+CREATE INDEX payment_events_open ON payment_events (received_at, id) WHERE outcome IN ('unmatched', 'failed', 'exceeds');
 CREATE INDEX payment_events_session ON payment_events (session_id) WHERE session_id IS NOT NULL;
 
 -- ── Notifications ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -63,6 +63,18 @@ pub async fn find_of(tx: &mut Tx, owner: Uuid) -> Result<Option<AccountId>, Erro
     row.map(|row| Ok(AccountId(row.try_get(0)?))).transpose()
 }
 
+/// The currency that the account of a user is kept in.
+///
+/// # Errors
+/// When the database fails.
+pub async fn currency_of(tx: &mut Tx, owner: Uuid) -> Result<Option<String>, Error> {
+    let row = sqlx::query("SELECT currency FROM accounts WHERE owner_id = $1")
+        .bind(owner)
+        .fetch_optional(tx.connection())
+        .await?;
+    row.map(|row| Ok(row.try_get(0)?)).transpose()
+}
+
 /// Compares the balance with its lines and, where it has crossed one, says so: once a crossing, however often it is
 /// asked. Answers `None` when it has not.
 ///
@@ -111,4 +123,21 @@ pub async fn list_crossing(store: &Store) -> Result<Vec<AccountId>, Error> {
     .fetch_all(store.pool())
     .await?;
     rows.iter().map(|row| Ok(AccountId(row.try_get(0)?))).collect()
+}
+
+/// Another line at which its owner is warned; its status follows. Answers `false` when there is no such account.
+///
+/// # Errors
+/// When the database fails.
+pub async fn set_threshold(tx: &mut Tx, id: AccountId, minor: i64) -> Result<bool, Error> {
+    let set = sqlx::query("UPDATE accounts SET low_balance_threshold_minor = $2 WHERE id = $1")
+        .bind(id.uuid())
+        .bind(minor)
+        .execute(tx.connection())
+        .await?;
+    let followed = refold(tx, id, "another line").await?;
+    if followed.is_some_and(|followed| followed.is_retryable()) {
+        return Err(Error::Conflict);
+    }
+    Ok(set.rows_affected() == 1)
 }

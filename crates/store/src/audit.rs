@@ -4,13 +4,17 @@
 mod allocations;
 mod entries;
 mod groups;
+mod money;
+mod payments;
 mod spine;
+mod sums;
 
 use lifecycle::writer::BORN;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::lifecycle::stored::tables;
 use crate::{Error, Store};
+pub use sums::sums;
 
 /// How many offending rows are named.
 const NAMED_MAX: i64 = 20;
@@ -43,6 +47,13 @@ pub const INVARIANTS: &[Invariant] = &[
     spine::I09,
     spine::I10,
     spine::I11,
+    money::I12,
+    money::I13,
+    money::I14,
+    money::I15,
+    money::I16,
+    money::I17,
+    money::I18,
     groups::I21,
     spine::I22,
     entries::I23,
@@ -51,16 +62,29 @@ pub const INVARIANTS: &[Invariant] = &[
     allocations::HINT,
     allocations::GUESTS,
     groups::APPS,
+    payments::PAYMENTS,
 ];
+
+/// Those of money alone.
+pub const MONEY: &[Invariant] =
+    &[money::I12, money::I13, money::I14, money::I15, money::I16, money::I17, money::I18];
 
 /// Asks every invariant.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
+    ask_all(store, INVARIANTS).await
+}
+
+/// Asks these invariants.
+///
+/// # Errors
+/// When the database fails.
+pub async fn ask_all(store: &Store, invariants: &[Invariant]) -> Result<Vec<Finding>, Error> {
     let machines = Machines::of_this_binary();
-    let mut findings = Vec::with_capacity(INVARIANTS.len());
-    for invariant in INVARIANTS {
+    let mut findings = Vec::with_capacity(invariants.len());
+    for invariant in invariants {
         findings.push(ask(store, *invariant, &machines).await?);
     }
     Ok(findings)

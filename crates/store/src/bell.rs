@@ -27,6 +27,10 @@ pub enum Ring {
     User(Uuid),
     /// Who delivers to webhooks: something is due.
     Webhooks,
+    /// Who waits for a checkout: it has its address, or somebody has given up asking for it.
+    Payment(Uuid),
+    /// Who works off what the payment provider has told: something has become due.
+    PaymentEvents,
 }
 
 /// What is called after a commit, once for each ring.

@@ -3,9 +3,13 @@
 
 use domain::ids::AccountId;
 use domain::ledger::PostingKind;
-use lifecycle::Code as _;
-use sqlx::Row as _;
+use jiff::Timestamp;
+use lifecycle::Code;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
+use wire::Coded;
+use wire::http::money::LedgerLine;
 
 use crate::{Error, Tx, accounts};
 
@@ -90,4 +94,56 @@ pub async fn post(tx: &mut Tx, posting: &NewPosting<'_>) -> Result<Option<Posted
         }
     }
     Ok(Some(posted))
+}
+
+/// The tenant's line of a posting that this transaction has made.
+///
+/// # Errors
+/// When the database fails.
+pub async fn line(tx: &mut Tx, posting: Uuid) -> Result<LedgerLine, Error> {
+    let statement = format!(
+        "SELECT {LINE}
+           FROM ledger_entries AS entry
+           JOIN ledger_postings AS posting ON posting.id = entry.posting_id
+          WHERE entry.posting_id = $1 AND entry.book = 'tenant'"
+    );
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(posting);
+    read_line(&query.fetch_one(tx.connection()).await?)
+}
+
+/// What a line is read from.
+pub(crate) const LINE: &str = "entry.number, entry.posting_id, posting.kind, entry.amount_minor,
+                coalesce(entry.balance_after_minor, 0), posting.currency, posting.posted_at, posting.from_at, posting.until_at,
+                posting.source_id, posting.reason";
+
+pub(crate) fn read_line(row: &PgRow) -> Result<LedgerLine, Error> {
+    Ok(LedgerLine {
+        number: row.try_get(0)?,
+        posting_id: row.try_get(1)?,
+        kind: coded(row, 2)?,
+        amount_minor: row.try_get(3)?,
+        balance_after_minor: row.try_get(4)?,
+        currency: row.try_get(5)?,
+        posted_at: at(row, 6)?,
+        from_at: may_be_at(row, 7)?,
+        until_at: may_be_at(row, 8)?,
+        source_id: row.try_get(9)?,
+        reason: row.try_get(10)?,
+    })
+}
+
+pub(crate) fn at(row: &PgRow, column: usize) -> Result<Timestamp, Error> {
+    Ok(row.try_get::<jiff_sqlx::Timestamp, _>(column)?.to_jiff())
+}
+
+pub(crate) fn may_be_at(row: &PgRow, column: usize) -> Result<Option<Timestamp>, Error> {
+    let at: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
+    Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
+}
+
+/// A word of a closed set; the column has a check, or the writer, that knows the same words.
+pub(crate) fn coded<C: Code>(row: &PgRow, column: usize) -> Result<Coded<C>, Error> {
+    let text: &str = row.try_get(column)?;
+    let unknown = || sqlx::Error::Decode(format!("there is no {text:?}").into());
+    Ok(Coded(C::parse(text).ok_or_else(unknown)?))
 }

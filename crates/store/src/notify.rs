@@ -116,6 +116,8 @@ fn word(ring: &Ring) -> String {
         Ring::Policies => "policies".to_owned(),
         Ring::User(id) => format!("user {id}"),
         Ring::Webhooks => "webhooks".to_owned(),
+        Ring::Payment(id) => format!("payment {id}"),
+        Ring::PaymentEvents => "payment_events".to_owned(),
     }
 }
 
@@ -131,6 +133,8 @@ fn ring(word: &str) -> Option<Ring> {
         Some(("node", id)) => id.parse().ok().map(Ring::Node),
         Some(("allocation", id)) => id.parse().ok().map(Ring::Allocation),
         Some(("user", id)) => id.parse().ok().map(Ring::User),
+        None if word == "payment_events" => Some(Ring::PaymentEvents),
+        Some(("payment", id)) => id.parse().ok().map(Ring::Payment),
         None | Some(_) => None,
     }
 }
@@ -199,6 +203,8 @@ mod tests {
             Ring::Policies,
             Ring::User(Uuid::max()),
             Ring::Webhooks,
+            Ring::Payment(Uuid::max()),
+            Ring::PaymentEvents,
         ];
         for each in rings {
             assert_eq!(ring(&word(&each)), Some(each));

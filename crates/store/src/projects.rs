@@ -110,6 +110,19 @@ pub async fn insert(tx: &mut Tx, project: NewProject<'_>) -> Result<Project, Err
     read(&row)
 }
 
+/// What a project may cost in a month from now on. Answers `false` when there is no such project.
+///
+/// # Errors
+/// When the database fails.
+pub async fn set_spend_cap(tx: &mut Tx, project: Uuid, minor: Option<i64>) -> Result<bool, Error> {
+    let set = sqlx::query("UPDATE projects SET spend_cap_minor = $2 WHERE id = $1")
+        .bind(project)
+        .bind(minor)
+        .execute(tx.connection())
+        .await?;
+    Ok(set.rows_affected() == 1)
+}
+
 /// The projects of a user after the project `after`, in the order of their identities.
 ///
 /// # Errors

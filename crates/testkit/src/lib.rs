@@ -8,7 +8,9 @@
 
 mod behind;
 mod house;
+mod money;
 mod nats;
+mod payments;
 mod pulse;
 mod redelivery;
 mod rows;
@@ -28,6 +30,7 @@ use uuid::Uuid;
 
 pub use house::{Act, CLEAN, FUNDS_MINOR, House, Ordered, ScriptedNode, Step, envelope_of};
 pub use nats::NatsServer;
+pub use payments::PaymentEvent;
 pub use pulse::Inventory;
 pub use rows::{Fixture, actor};
 pub use snapshot::{Change, Snapshot};

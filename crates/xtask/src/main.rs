@@ -14,6 +14,7 @@ const HELP: &str = "cargo xtask <chore>
   gen              write docs/generated anew from the machines and the schema
   mutants [NAMES]  take each guard away in a copy of the tree, and see the simulation go red; RUNS says how long it may live
   simulate         run the seeded simulation of the control plane; SEED, RUNS, EVENTS and WORKERS say how much
+  simulate ledger  charge millions of windows with crashes, and all of it again; SEED and WINDOWS say how many
   stories [WORDS]  run the stories of the allocation contract on every combination of engines; WORDS filter them, as nextest does
   test [ARGS]      run all tests on a Postgres of their own; ARGS go to the test runner
 ";
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Some("tidy") => check_tidy(),
         Some("gen") => generate(),
         Some("mutants") => mutants::run(&root(), &arguments[1..]),
-        Some("simulate") => simulate::run(&root()),
+        Some("simulate") => simulate::run(&root(), &arguments[1..]),
         Some("stories") => stories::run(&root(), &arguments[1..]),
         Some("test") => suite::run(&root(), &arguments[1..]),
         Some("help" | "--help" | "-h") => {

@@ -10,6 +10,7 @@ use comfy_table::Cell;
 use domain::policy::{ProjectRole, Scope};
 use wire::http::account::{NewMember, NewProject, NewSshKey, NewToken};
 
+use super::money::Spending;
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::exit::{Done, Exit, Failure};
@@ -77,6 +78,11 @@ pub(crate) enum ProjectCommand {
         #[command(flatten)]
         output: Json,
     },
+    /// What a project has cost this month, and what it may
+    #[command(
+        after_help = "Examples:\n  berth project spending demo\n  berth project spending demo --cap 500\n  berth project spending demo --cap none"
+    )]
+    Spending(Spending),
     /// Takes a member out
     #[command(after_help = "Example:\n  berth project remove-member demo ada@example.org")]
     RemoveMember {
@@ -102,6 +108,7 @@ impl ProjectCommand {
                 ));
                 say::data(made.id.to_string())
             }
+            ProjectCommand::Spending(spending) => spending.run(client).await,
             ProjectCommand::Members { project, output } => {
                 let projects = client.projects().await?;
                 let project = pick(&project, "project", &projects, "project list")?;

@@ -1,5 +1,7 @@
 //! What operators do: everybody's allocations, the fleet, dead letters.
 
+mod money;
+mod payments;
 mod policies;
 mod recovery;
 mod stuck;
@@ -74,6 +76,8 @@ pub(crate) enum AdminCommand {
     #[command(subcommand, after_help = "Example:\n  berth --context operator admin nodes list")]
     Nodes(NodesCommand),
     #[command(flatten)]
+    Money(money::MoneyCommand),
+    #[command(flatten)]
     Recovery(recovery::RecoveryCommand),
     /// Messages that could not be handled
     #[command(
@@ -86,6 +90,12 @@ pub(crate) enum AdminCommand {
         after_help = "Examples:\n  berth --context operator admin stuck\n  berth --context operator admin stuck --check"
     )]
     Stuck(stuck::StuckList),
+    /// Checkouts that were not paid or do not add up, and the way out
+    #[command(
+        subcommand,
+        after_help = "Example:\n  berth --context operator admin payments list --stuck"
+    )]
+    Payments(payments::PaymentsCommand),
     /// What can be turned: deadlines, attempts, lifetimes
     #[command(after_help = "Example:\n  berth --context operator admin policies")]
     Policies(policies::Policies),
@@ -137,7 +147,9 @@ impl AdminCommand {
             }
             AdminCommand::Explain(explain) => explain.run_as_operator(client).await,
             AdminCommand::Nodes(command) => command.run(client).await,
+            AdminCommand::Money(command) => command.run(client).await,
             AdminCommand::Recovery(command) => command.run(client).await,
+            AdminCommand::Payments(command) => command.run(client).await,
             AdminCommand::DeadLetters(command) => command.run(client).await,
             AdminCommand::Stuck(stuck) => stuck.run(client).await,
             AdminCommand::Policies(policies) => policies.run(client).await,

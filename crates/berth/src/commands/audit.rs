@@ -2,11 +2,13 @@
 //! when there is no API; and who did what.
 
 mod findings;
+mod ledger;
 mod log;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
+use control::operations::told;
 use serde::Serialize;
 use store::{Options, Store};
 use wire::http::admin::{Invariant, Invariants};
@@ -25,6 +27,9 @@ pub(crate) enum AuditCommand {
         after_help = "Examples:\n  berth --context operator audit log --action allocation.force_release\n  berth --context operator audit log --verify\n  berth audit log --project demo"
     )]
     Log(log::Log),
+    /// Computes the ledger again from usage and payments, to the minor unit
+    #[command(after_help = "Example:\n  berth --context operator audit ledger")]
+    Ledger(ledger::Ledger),
 }
 
 /// `berth audit`
@@ -41,8 +46,10 @@ pub(crate) struct Audit {
 
 impl Audit {
     pub(crate) async fn run(self, session: &Session) -> Done {
-        if let Some(AuditCommand::Log(log)) = self.command {
-            return log.run(session).await;
+        match self.command {
+            Some(AuditCommand::Log(log)) => return log.run(session).await,
+            Some(AuditCommand::Ledger(ledger)) => return ledger.run(session).await,
+            None => {}
         }
         let (found, disagreements) = match self.database.as_deref() {
             Some(url) => of_database(url).await?,
@@ -97,13 +104,7 @@ async fn of_database(url: &str) -> Done<(Invariants, Vec<findings::Found>)> {
     let asked = store::audit::run(&store).await.context("the database can't be asked")?;
     let compared = findings::of_store(&store).await?;
     store.close().await;
-    let invariants = asked.into_iter().map(|(invariant, violations, count)| Invariant {
-        name: invariant.name.to_owned(),
-        holds: invariant.holds.to_owned(),
-        violations,
-        count,
-    });
-    let invariants: Vec<Invariant> = invariants.collect();
+    let invariants: Vec<Invariant> = asked.into_iter().map(told).collect();
     let clean = invariants.iter().all(|each| each.count == 0);
     Ok((Invariants { clean, invariants }, compared))
 }

@@ -10,6 +10,7 @@ use wire::http::explain::{
     Awaited, Explanation, GroupExplanation, NextStep, Owner, RunAtIt, StepTaken,
 };
 
+use super::money;
 use crate::cli::Json;
 use crate::client::Client;
 use crate::exit::{Done, Exit, Failure};
@@ -22,11 +23,16 @@ use crate::words::{age, wrapped};
 /// `berth explain`, `berth admin explain`
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// Which allocation or group: a name, an id, or how an id begins
+    /// Which allocation or group: a name, an id, or how an id begins; or `charge`
     what: String,
+    /// Which charge: a posting of your ledger, or how its id begins; the newest if you do not say
+    charge: Option<String>,
     #[command(flatten)]
     output: Json,
 }
+
+/// The word that asks for what is behind a charge.
+const CHARGE: &str = "charge";
 
 /// What is explained.
 enum Meant {
@@ -35,8 +41,23 @@ enum Meant {
 }
 
 impl Explain {
+    /// Nothing but a charge is named by two words.
+    fn of_one_thing(&self) -> Done {
+        match &self.charge {
+            None => Ok(()),
+            Some(word) => Err(Failure::new(
+                Exit::Usage,
+                format!("one thing at a time: what is {:?} meant to be?", say::clean(word)),
+            )),
+        }
+    }
+
     /// Of what is the caller's own.
     pub(crate) async fn run(self, client: &Client) -> Done {
+        if self.what == CHARGE {
+            return money::explain(client, self.charge.as_deref(), self.output).await;
+        }
+        self.of_one_thing()?;
         let allocations = async || client.allocations(&[]).await;
         let meant = meant(&self.what, allocations, async || client.groups(None).await).await?;
         match meant {
@@ -57,6 +78,7 @@ impl Explain {
 
     /// Of anybody's, with what operators are told.
     pub(crate) async fn run_as_operator(self, client: &Client) -> Done {
+        self.of_one_thing()?;
         let allocations = async || client.all_allocations(None).await;
         let meant = meant(&self.what, allocations, async || client.all_groups(None).await).await?;
         match meant {

@@ -51,6 +51,11 @@ pub(crate) const TABLE: &[Key] = &[
     key("workflows.queue", Some("berth"), "the task queue: installations in one namespace differ in it"),
     key("workflows.prefix", Some(""), "what workflow ids begin with"),
     key("webhooks.allow_private", Some("false"), "whether webhooks may be plain HTTP, and lead to this machine or a private network"),
+    key("payments.provider", Some("none"), "whom people pay through: none or stripe"),
+    key("payments.stripe_url", Some("https://api.stripe.com"), "where Stripe's API is"),
+    key("payments.stripe_key_file", None, "a file with the secret key for it"),
+    key("payments.webhook_secrets_file", None, "a file with what its webhooks are signed with, one a line: several while they are changed"),
+    key("payments.return_url", None, "where payers go when they are done, as https://host/path"),
     key("log.format", Some("json"), "how the log is written: json or text"),
 ];
 

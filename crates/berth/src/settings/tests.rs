@@ -94,3 +94,36 @@ fn a_secret_may_be_in_a_file_and_is_never_shown() {
         failure.sentence
     );
 }
+
+#[test]
+fn whom_people_pay_through_is_said_whole_or_not_at_all_and_its_keys_are_never_shown() {
+    let mut key = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(key, "sk_test_hunter2").expect("it is written");
+    let mut secrets = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(secrets, "whsec_hunter2\n\n whsec_hunter3 ").expect("it is written");
+    let none = of(&format!("database.url = \"{URL}\""), &[], None).expect("it can be used");
+    assert!(none.payments.is_none());
+    let whole = format!(
+        "database.url = \"{URL}\"\n[payments]\nprovider = \"stripe\"\nreturn_url = \"https://berth.test/billing\"\n\
+         stripe_key_file = \"{}\"\nwebhook_secrets_file = \"{}\"",
+        key.path().display(),
+        secrets.path().display()
+    );
+    let settings = of(&whole, &[], None).expect("it can be used");
+    let options = settings.payments.expect("people can pay");
+    assert_eq!(
+        (options.url.as_str(), options.webhook_secrets.len()),
+        ("https://api.stripe.com", 2)
+    );
+    let shown = format!("{:?} {options:?}", settings.shown);
+    assert!(!shown.contains("hunter"), "{shown}");
+    let half = format!(
+        "database.url = \"{URL}\"\n[payments]\nprovider = \"stripe\"\nstripe_key_file = \"/nowhere\""
+    );
+    let Err(failure) = of(&half, &[], None) else { panic!("it was taken") };
+    for missing in
+        ["payments.return_url", "payments.webhook_secrets_file", "payments.stripe_key_file"]
+    {
+        assert!(failure.lines.iter().any(|(key, _)| key == missing), "{:?}", failure.lines);
+    }
+}

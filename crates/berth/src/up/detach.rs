@@ -84,7 +84,7 @@ async fn follow(told: &mut Lines<BufReader<ChildStdout>>) -> Done<Option<Report>
             Ok(Told::Now(text)) => steps.now(&text),
             Ok(Told::Done(text)) => steps.done(text.trim_matches([' ', '(', ')'])),
             Ok(Told::Failed) => steps.failed(),
-            Ok(Told::Ready(report)) => return Ok(Some(report)),
+            Ok(Told::Ready(report)) => return Ok(Some(*report)),
             // Something else was printed there, which is none of ours.
             Err(_) => {}
         }

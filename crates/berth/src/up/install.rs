@@ -142,7 +142,8 @@ fn passwords(place: &Place) -> Done<BTreeMap<String, String>> {
     Ok(passwords)
 }
 
-fn password() -> Done<String> {
+/// A text that nobody guesses.
+pub(super) fn password() -> Done<String> {
     use std::io::Read as _;
     let mut random = [0_u8; PASSWORD_CHARS];
     let source = std::fs::File::open("/dev/urandom").context("there is no randomness")?;

@@ -15,6 +15,8 @@ pub(crate) struct Report {
     pub(crate) gateway: String,
     /// What is said of the nodes.
     pub(crate) nodes: String,
+    /// What is said of payments.
+    pub(crate) payments: String,
     /// Where everything is kept.
     pub(crate) folder: PathBuf,
     /// The log.
@@ -51,7 +53,7 @@ impl Report {
     /// Puts it on stdout.
     pub(crate) fn print(&self, detached: bool) {
         let [create, timeline, release] = self.commands();
-        let Report { api, gateway, nodes, .. } = self;
+        let Report { api, gateway, nodes, payments, .. } = self;
         let (folder, log) = (self.folder.display(), self.log.display());
         let (credentials, config) = (self.credentials.display(), self.config.display());
         let current = if self.current { " (current)" } else { "" };
@@ -73,6 +75,7 @@ Berth is up.
 
   API       {api}
   Nodes     {nodes}, at {gateway}
+  Payments  {payments}
   CLI       set up: contexts demo{current} and operator, in {config}
   Accounts  demo@berth.local and operator@berth.local; `berth login` takes the
             passwords in {credentials}

@@ -3,6 +3,7 @@
 
 mod kept;
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::place::{Place, Running, Taken};
 use super::report::Report;
 use super::signals::Signals;
 use super::steps::Steps;
+use super::till::Till;
 use super::whole::{self, reachable};
 use super::{Up, install};
 use crate::client::Client;
@@ -192,8 +194,17 @@ async fn start(
     steps.begin("Processes");
     let (api, gateway) = (reachable(places.api), reachable(places.gateway));
     let (api, gateway) = (format!("http://{api}"), format!("https://{gateway}"));
+    let till = Till::open(up.sandbox, &api).await?;
+    let payments = till.said();
     let config = place.scaled().join("berth.toml");
-    std::fs::write(&config, configuration(url, &places, &gateway)).context("the configuration")?;
+    let written = configuration(url, &places, &gateway) + &paying(place, &till)?;
+    std::fs::write(&config, written).context("the configuration")?;
+    let stop = parts.agents_stop.clone();
+    parts.agents.spawn(async move {
+        if let Err(failure) = till.run(stop).await {
+            tracing::error!(why = failure.sentence, "the payment sandbox has ended");
+        }
+    });
     processes(up, &config, parts, steps).await?;
     steps.done(&format!("{OF_EACH} of each role"));
     ctx.keys.gateway_url.get_or_init(|| gateway.clone());
@@ -202,7 +213,7 @@ async fn start(
     if up.database.is_none() {
         more.insert(0, format!("  Postgres  {}", place.postgres().display()));
     }
-    let report = Report { more, ..report };
+    let report = Report { more, payments, ..report };
     Ok((Running { process: std::process::id(), api, gateway, since: now() }, report))
 }
 
@@ -266,6 +277,24 @@ fn configuration(url: &str, places: &Places, gateway_url: &str) -> String {
          [bus]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:{nats}\"]\n\n\
          [workflows]\nengine = \"temporal\"\naddress = \"http://127.0.0.1:{temporal}\"\n"
     )
+}
+
+/// The part of it that is about payments. The secrets are in files of their own, which only their owner can read.
+fn paying(place: &Place, till: &Till) -> Done<String> {
+    let (key, secret) = till.secrets();
+    let keep = |name: &str, text: &str| -> Done<toml::Value> {
+        let path = place.scaled().join(name);
+        let mut file = tempfile::NamedTempFile::new_in(place.scaled()).context("a secret")?;
+        writeln!(file, "{text}").context("a secret")?;
+        file.persist(&path).context("a secret")?;
+        Ok(toml::Value::String(path.display().to_string()))
+    };
+    let (key, secret) = (keep("payments.key", key)?, keep("payments.webhook_secrets", secret)?);
+    let (url, back) = (till.url(), till.back());
+    Ok(format!(
+        "\n[payments]\nprovider = \"stripe\"\nstripe_url = \"{url}\"\nreturn_url = \"{back}\"\n\
+         stripe_key_file = {key}\nwebhook_secrets_file = {secret}\n"
+    ))
 }
 
 /// Starts the processes of every role, and waits until each says that it is ready.

@@ -25,7 +25,7 @@ pub(crate) enum Told {
     /// It could not be done.
     Failed,
     /// Everything is there.
-    Ready(Report),
+    Ready(Box<Report>),
 }
 
 /// The steps of a start, one after the other.
@@ -125,7 +125,7 @@ impl Steps {
         match self.to {
             To::Terminal(_) | To::Lines => report.print(false),
             To::Parent => {
-                tell(&Told::Ready(report.clone()));
+                tell(&Told::Ready(Box::new(report.clone())));
                 // Whoever waited is gone now. What is said from here on is in the log.
                 self.to = To::Lines;
             }

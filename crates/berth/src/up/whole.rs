@@ -24,6 +24,7 @@ use super::place::{Place, Running, Taken};
 use super::report::Report;
 use super::signals::Signals;
 use super::steps::Steps;
+use super::till::Till;
 use crate::context;
 use crate::exit::{Done, Exit, Failure};
 use crate::moment::{Stopwatch, now, pause};
@@ -112,6 +113,10 @@ async fn start(
     let (api, gateway) = (reachable(api), reachable(gateway));
     let (api, gateway) = (format!("http://{api}"), format!("https://{gateway}"));
     let gateway = ctx.keys.gateway_url.get_or_init(|| gateway).clone();
+    let till = Till::open(up.sandbox, &api).await?;
+    let payments = till.said();
+    ctx.payments.take_through(Arc::new(till.client()?));
+    parts.doors.spawn(till.run(parts.doors_stop.clone()));
     let (doors_ctx, doors_stop) = (ctx.clone(), parts.doors_stop.clone());
     parts.doors.spawn(async move { Ok(server.run(doors_ctx, doors_stop).await?) });
     let spine_stop = parts.spine_stop.clone();
@@ -129,7 +134,7 @@ async fn start(
         since: now(),
     };
     let report = report(&ctx, place, installed, (api, gateway, nodes)).await?;
-    Ok((running, report))
+    Ok((running, Report { payments, ..report }))
 }
 
 /// Starts the simulated nodes, and waits until they are there, for a while; answers what is said of them.
@@ -182,6 +187,7 @@ pub(super) async fn report(
         api,
         gateway,
         nodes,
+        payments: String::new(),
         folder: place.root().to_owned(),
         log: place.log(),
         credentials: place.credentials(),

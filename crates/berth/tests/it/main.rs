@@ -10,6 +10,7 @@ mod drain;
 mod exit_codes;
 mod falls;
 mod output;
+mod payments;
 mod process;
 mod recovery;
 mod replicas;

@@ -31,6 +31,8 @@ const fn faults(reason: OurReason) -> &'static [[&'static [&'static str]; 2]] {
         | OurReason::NoWorker
         | OurReason::ForceReleased
         | OurReason::Abandoned
+        | OurReason::BalanceDepleted
+        | OurReason::SpendingCap
         | OurReason::ReleaseExhausted => &[],
     }
 }

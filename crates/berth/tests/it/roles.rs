@@ -66,7 +66,6 @@ async fn roles_in_processes_of_their_own_carry_an_allocation_through_its_life() 
     worker.signal("-TERM");
     let (code, said) = worker.end().await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("the role billing has nothing to do yet"), "{said}");
     stop.cancel();
     while agents.join_next().await.is_some() {}
     drop((first, second, gateway, relay));

@@ -17,6 +17,8 @@ codes! {
         DispatchFailed = "dispatch_failed",
         NodeDidNotReturn = "node_did_not_return",
         HealthNotRecovered = "health_not_recovered",
+        BalanceDepleted = "balance_depleted",
+        SpendingCap = "spending_cap",
     }
 }
 
@@ -112,6 +114,10 @@ const fn of_ours(reason: OurReason) -> &'static str {
         OurReason::DispatchFailed => "The restart could not be ordered.",
         OurReason::NodeDidNotReturn => "The machine did not come back.",
         OurReason::HealthNotRecovered => "The machine came back, but not in working order.",
+        OurReason::BalanceDepleted => "The balance was used up, so the machine was taken back.",
+        OurReason::SpendingCap => {
+            "The project has cost what it may this month, so the machine was taken back."
+        }
     }
 }
 
@@ -169,6 +175,10 @@ const fn advice_of_ours(reason: OurReason) -> &'static str {
             "Its capacity is given out again only after it was cleaned or set aside."
         }
         OurReason::ReleaseExhausted => "Try again, or leave it to an operator.",
+        OurReason::BalanceDepleted => "Top up the balance, and ask for another one.",
+        OurReason::SpendingCap => {
+            "Ask a project admin to raise the cap, or wait for the next month."
+        }
         OurReason::DispatchFailed | OurReason::NodeDidNotReturn | OurReason::HealthNotRecovered => {
             "Try again, or release it."
         }

@@ -2,6 +2,9 @@
 //! the transaction of the allocation's steps; here is what is done about it.
 
 pub mod account;
+pub mod adjust;
+pub mod charge;
+pub mod view;
 
 use domain::money::Currency;
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use domain::ids::{AllocationId, EventId, NodeTaskId, OperationId};
+use domain::ids::{AccountId, AllocationId, EventId, NodeTaskId, OperationId};
 use futures::future::BoxFuture;
 use spine::bus::{Handle, HandleError, Subscription};
 use spine::workflow::{Happened, NewRun};
 use wire::bus::{Fact, Message, Subject};
 
 use crate::allocation::{provision, release, restart};
+use crate::billing::charge;
 use crate::{Ctx, Error, notification};
 
 /// How often a message is tried before it becomes a state.
@@ -44,6 +45,13 @@ pub const TABLE: &[Entry] = &[
         does: "tells the workflow that waits for a task how it ended",
         subjects: &[Subject::TaskFinished],
         story: |ctx, message| Box::pin(tell(ctx, message)),
+        exhausted: None,
+    },
+    Entry {
+        consumer: "billing",
+        does: "takes back what an account that has nothing left does not pay for",
+        subjects: &[Subject::BalanceDepleted],
+        story: |ctx, message| Box::pin(take_back(ctx, message)),
         exhausted: None,
     },
     Entry {
@@ -146,6 +154,11 @@ async fn tell(ctx: Ctx, message: Message) -> Result<(), Error> {
         ctx.workflows.tell(&run, Happened::TaskFinished { task_id: message.fact.id }).await?;
     }
     Ok(())
+}
+
+/// An account has nothing left: what it has is taken back, unless there is a grace.
+async fn take_back(ctx: Ctx, message: Message) -> Result<(), Error> {
+    charge::take_back(&ctx, Some(AccountId(message.fact.id))).await.map(drop)
 }
 
 fn operation_of(fact: &Fact) -> Result<OperationId, Error> {

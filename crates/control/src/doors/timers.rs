@@ -15,7 +15,9 @@ use crate::account::tokens;
 use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::audit_log::chain;
+use crate::billing::charge;
 use crate::node::{drain, heartbeat, task};
+use crate::payment::{expire, inbox};
 use crate::policies::turn;
 use crate::webhook::deliver;
 use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
@@ -36,6 +38,8 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "forgotten_group_releases", seconds(10), |ctx| Box::pin(pass_on(ctx))),
         timer(ctx, "three_way_audit", seconds(30), |ctx| Box::pin(findings::sweep(ctx))),
         timer(ctx, "forgotten_cleanups", seconds(10), |ctx| Box::pin(clean::take_up(ctx))),
+        timer(ctx, "charging", seconds(10), |ctx| Box::pin(charge::sweep(ctx))),
+        timer(ctx, "unpaid", seconds(15), |ctx| Box::pin(charge::take_back(ctx, None))),
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx)))
             .everywhere(),
@@ -44,6 +48,9 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
             .woken_by(Ring::AuditLog),
         timer(ctx, "webhook_deliveries", seconds(5), |ctx| Box::pin(deliver::sweep(ctx)))
             .woken_by(Ring::Webhooks),
+        timer(ctx, "payment_events", seconds(5), |ctx| Box::pin(inbox::sweep(ctx)))
+            .woken_by(Ring::PaymentEvents),
+        timer(ctx, "payment_sessions", seconds(60), |ctx| Box::pin(expire::sweep(ctx))),
         timer(ctx, "stuck", seconds(10), |ctx| Box::pin(stuck::measure(ctx))),
         timer(ctx, "gauges", seconds(15), |ctx| Box::pin(gauges::measure(ctx))),
         timer(ctx, "policies", seconds(5), |ctx| Box::pin(turn::refresh(ctx)))

@@ -9,9 +9,9 @@ use domain::machines::{Node, node};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Source, Value};
 use serde::Serialize;
-use store::allocations;
 use store::lifecycle::{Actor, Report, apply};
 use store::nodes::{self, Beat, Heard, Silent};
+use store::{allocations, node_outages};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
@@ -288,6 +288,9 @@ async fn regain(
             // The transaction is void. Nobody is lost: the next heartbeat finds them offline still.
             return Ok(());
         }
+        if outcome.is_applied() {
+            node_outages::end(&mut tx, beat.node, beat.at).await?;
+        }
         if let Ok(standing) = outcome.require() {
             stands.insert(beat.node, standing.status);
         }
@@ -329,6 +332,9 @@ async fn lose(ctx: &Ctx, silent: &Silent) -> Result<bool, Error> {
     let outcome = apply::<Node>(&mut tx, silent.node, &report).await?;
     if outcome.is_retryable() {
         return Ok(false);
+    }
+    if outcome.is_applied() {
+        node_outages::begin(&mut tx, silent.node, silent.heartbeat_at).await?;
     }
     tx.commit().await?;
     Ok(outcome.is_applied())

@@ -38,6 +38,7 @@ const AUDIT: &str = "berth audit";
 const TIMELINE: &str = "berth admin timeline {id}";
 const FORCE: &str = "berth admin force-release {id} --reason WHY";
 const NODE: &str = "berth admin nodes show {node}";
+const PAYMENTS: &str = "berth admin payments list --stuck";
 const THIS_NODE: &str = "berth admin nodes show {name}";
 
 /// For what there is nothing better to say about.
@@ -59,6 +60,9 @@ const TABLE: &[(&str, &str, Advice)] = &[
     or(advise("node", "offline", "See that the machine and its agent run; if it does not come back, drain it.", THIS_NODE),
         "berth admin nodes drain {name} --reason WHY"),
     advise("node", "draining", "See who is still on it.", THIS_NODE),
+    advise("payment_session", "initiated", "Nothing: it is looked up at the provider, and expires by itself.", PAYMENTS),
+    advise("payment_session", "checkout_completed", "See that workers run: it is credited, or given up, by itself.", PAYMENTS),
+    advise("payment_session", "failed_reconcile", "See at the provider what was paid, and credit that with `berth admin payments resolve`.", PAYMENTS),
     advise("node_task", "queued", "See that the node's agent runs and asks for work.", NODE),
     advise("node_task", "dispatched", "See that the node's agent runs: it is given to it again by itself.", NODE),
 ];

@@ -154,6 +154,8 @@ const fn ways(reason: OurReason) -> &'static [Act] {
         | OurReason::NoWorker
         | OurReason::ForceReleased
         | OurReason::Abandoned
+        | OurReason::BalanceDepleted
+        | OurReason::SpendingCap
         | OurReason::ReleaseExhausted => &[],
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use control::documents::{self, fact_schema, published_by};
-use control::doors::{subscriptions, timers, workflows};
+use control::doors::{self, subscriptions, timers, workflows};
 use lifecycle::Code as _;
 use testkit::House;
 use wire::bus::{Fact, Subject};
@@ -82,5 +82,16 @@ async fn a_message_in_the_outbox_is_a_fact() {
     let mut described = described;
     described.sort();
     assert_eq!(keys, described);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_a_role_of_its_own_runs_is_there() {
+    let house = House::open().await;
+    for name in doors::BILLING.iter().chain(doors::NOTIFIER) {
+        let consumes = subscriptions::consumers().any(|consumer| consumer == *name);
+        let runs = house.spine.timers.iter().any(|timer| timer.name == *name);
+        assert!(consumes || runs, "there is no {name}");
+    }
     house.close().await;
 }

@@ -17,7 +17,7 @@ const KEY: &str =
 const SHAPES: [(&str, i16); 2] = [("h100.slice", 2), ("h100.metal", 8)];
 
 /// What a tenant has: these must not differ in a single column, whatever becomes of a restart.
-const UNTOUCHED: [&str; 10] = [
+const UNTOUCHED: [&str; 9] = [
     "app_instance_members",
     "app_instances",
     "claims",
@@ -27,7 +27,6 @@ const UNTOUCHED: [&str; 10] = [
     "slots",
     "ssh_keys",
     "storage_attachments",
-    "usage_records",
 ];
 
 /// Which columns of which row a restart that ended well has moved for good: it has another operation, and two more steps.
@@ -36,7 +35,7 @@ const OF_THE_ALLOCATION: [&str; 3] = ["operation_id", "seq", "status_at"];
 const OF_ITS_GROUP: [&str; 2] = ["seq", "status_at"];
 
 /// Where a restart adds rows: what was ordered, what happened, who wanted it, how it was passed on, who was told.
-const RECORDS: [&str; 9] = [
+const RECORDS: [&str; 10] = [
     "audit_entries",
     "audit_unlinked",
     "consumed_events",
@@ -45,6 +44,7 @@ const RECORDS: [&str; 9] = [
     "node_tasks",
     "notifications",
     "outbox_events",
+    "usage_records",
     "workflow_runs",
 ];
 
@@ -133,6 +133,10 @@ impl Furnished {
                     assert!(RECORDS.contains(&table.as_str()), "{key} was added to {table}");
                 }
                 Change::Removed { table, key } => panic!("{key} is gone from {table}"),
+                // Nobody pays for a machine that did not come back: its stretch ends, and another begins when it has.
+                Change::Moved { table, .. } if table == "usage_records" => {
+                    assert!(moved.contains_key(&self.group), "a restart goes on in its stretch");
+                }
                 Change::Moved { table, key, column } => {
                     assert!(!UNTOUCHED.contains(&table.as_str()), "{table} {key}: {column}");
                     found.entry(format!("{table} {key}")).or_default().insert(column);

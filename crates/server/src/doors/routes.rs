@@ -11,7 +11,8 @@ use utoipa_axum::routes;
 
 use super::{
     Door, account, admin, allocation_groups, allocations, app_instances, audit, catalogue, drain,
-    events, explain, findings, guard, health, notifications, policies, recovery, stuck, webhooks,
+    events, explain, findings, guard, health, money, notifications, payments, policies, recovery,
+    stuck, webhooks,
 };
 use crate::http::{Front, frame};
 
@@ -28,7 +29,8 @@ fn table() -> Vec<Entry> {
 fn for_everybody() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
-        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
+        AllocationRestart, CatalogueRead, MoneyRead, MoneyWrite, PaymentCreate, PaymentRead,
+        ProjectAudit, ProjectManage, ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -72,7 +74,19 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
+        (PaymentCreate, routes!(payments::create_checkout_session)),
+        (PaymentRead, routes!(payments::list_payment_sessions)),
+        (PaymentRead, routes!(payments::show_payment_session)),
+        (Public, routes!(payments::hear_stripe)),
         (ProjectAudit, routes!(audit::list_project_audit_entries)),
+        (MoneyRead, routes!(money::show_balance)),
+        (MoneyWrite, routes!(money::set_balance_threshold)),
+        (MoneyRead, routes!(money::show_usage)),
+        (MoneyRead, routes!(money::list_ledger)),
+        (MoneyRead, routes!(money::export_ledger)),
+        (MoneyRead, routes!(money::explain_charge)),
+        (ProjectRead, routes!(money::show_spending)),
+        (ProjectManage, routes!(money::set_spending_cap)),
     ]
 }
 
@@ -95,7 +109,10 @@ fn for_oneself() -> Vec<Entry> {
 }
 
 fn for_operators() -> Vec<Entry> {
-    use Permission::{AllocationForceRelease, AuditRead, FleetManage, FleetRead, PolicyManage};
+    use Permission::{
+        AllocationForceRelease, AuditRead, FleetManage, FleetRead, LedgerAdjust, LedgerRead,
+        PaymentReconcile, PaymentReview, PolicyManage, PriceManage,
+    };
     vec![
         (FleetRead, routes!(admin::list_all_allocations)),
         (AllocationForceRelease, routes!(admin::force_release_allocation)),
@@ -124,10 +141,17 @@ fn for_operators() -> Vec<Entry> {
         (FleetRead, routes!(admin::check_invariants)),
         (AuditRead, routes!(audit::list_audit_entries)),
         (AuditRead, routes!(audit::verify_audit_log)),
+        (PaymentReview, routes!(payments::list_payment_cases)),
+        (PaymentReconcile, routes!(payments::resolve_payment)),
+        (PaymentReview, routes!(payments::list_payment_events)),
         (FleetRead, routes!(stuck::list_stuck)),
         (FleetRead, routes!(policies::list_policies)),
         (PolicyManage, routes!(policies::set_policy)),
         (PolicyManage, routes!(policies::reset_policy)),
+        (LedgerRead, routes!(money::list_accounts)),
+        (LedgerRead, routes!(money::audit_ledger)),
+        (LedgerAdjust, routes!(money::adjust_ledger)),
+        (PriceManage, routes!(money::set_price)),
     ]
 }
 

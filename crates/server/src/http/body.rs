@@ -46,6 +46,18 @@ pub async fn read<T: DeserializeOwned>(
     Ok(Body { value, raw })
 }
 
+/// A body as it came, for who reads it otherwise: what it is said to be is not looked at.
+pub struct Raw(pub Bytes);
+
+impl FromRequest<Front> for Raw {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, front: &Front) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        Ok(Raw(whole(&parts.headers, body, &front.limits).await?))
+    }
+}
+
 /// No body where there is nothing to say: nothing at all, or an empty object.
 pub struct NoBody;
 

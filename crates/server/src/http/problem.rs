@@ -99,6 +99,11 @@ impl From<control::Error> for Refusal {
             Error::SpendingCapReached(_) => {
                 Refusal::new(ProblemCode::SpendingCapReached, sentence(&text))
             }
+            Error::Unavailable { retry_after_seconds, .. } => {
+                Refusal::new(ProblemCode::Unavailable, sentence(&text))
+                    .retry_after(u64::from(retry_after_seconds))
+            }
+            Error::Unproven(_) => Refusal::new(ProblemCode::BadRequest, sentence(&text)),
             Error::IdempotencyMismatch => {
                 Refusal::new(ProblemCode::IdempotencyMismatch, sentence(&text))
             }

@@ -1,9 +1,10 @@
-//! What leaves for places that others have named. They may name anything, so where a name leads is judged here, by its addresses,
-//! and what is connected to is what was judged.
+//! The ports of `control`, implemented: whom the product speaks to outside of the house. Some places are named by others, who may name
+//! anything: where such a name leads is judged here, by its addresses, and what is connected to is what was judged.
 //!
 //! - [`addresses`] judges one address; it is pure. [`destination`] judges a URL, and looks its name up.
-//! - [`webhooks`] carries deliveries.
+//! - [`webhooks`] carries deliveries. [`stripe`] takes payments.
 
 pub mod addresses;
 pub mod destination;
+pub mod stripe;
 pub mod webhooks;

@@ -168,7 +168,11 @@ impl Api {
                 if !looks || door.path.contains('{') || !is_list {
                     continue;
                 }
-                let mut seen = self.get(&door.path, token).await.json();
+                let told = self.get(&door.path, token).await;
+                let mut seen = match told.header("content-type").contains("json") {
+                    true => told.json(),
+                    false => Value::String(told.text),
+                };
                 forget(&mut seen, "last_used_at");
                 forget(&mut seen, "request_id");
                 all.insert(format!("{who} {}", door.path), seen);

@@ -22,6 +22,7 @@ struct Foreign {
     allocation: Uuid,
     group: Uuid,
     app: Uuid,
+    payment: Uuid,
     project: Uuid,
     ssh_key: Uuid,
     token: Uuid,
@@ -59,6 +60,7 @@ impl Foreign {
             allocation: api.house.create("h100.slice", 1).await.expect("it fits").id,
             group,
             app,
+            payment: api.house.payment_session().await,
             project: api.house.project,
             ssh_key: key.id,
             token: token.token.id,
@@ -69,12 +71,24 @@ impl Foreign {
 
     /// What nobody has.
     fn nothing() -> Foreign {
-        let [allocation, group, app, project, ssh_key, token, notification, webhook, node, user] =
-            std::array::from_fn(|_| new_id());
+        let [
+            allocation,
+            group,
+            app,
+            payment,
+            project,
+            ssh_key,
+            token,
+            notification,
+            webhook,
+            node,
+            user,
+        ] = std::array::from_fn(|_| new_id());
         Foreign {
             allocation,
             group,
             app,
+            payment,
             project,
             ssh_key,
             token,
@@ -91,6 +105,7 @@ impl Foreign {
             () if door.path.contains("/allocations/") => self.allocation,
             () if door.path.contains("/allocation-groups/") => self.group,
             () if door.path.contains("/app-instances/") => self.app,
+            () if door.path.contains("/payments/sessions/") => self.payment,
             () if door.path.contains("/projects/") => self.project,
             () if door.path.contains("/ssh-keys/") => self.ssh_key,
             () if door.path.contains("/tokens/") => self.token,
@@ -175,6 +190,7 @@ async fn a_stranger_sees_nothing_of_others_through_any_door() {
         foreign.allocation.to_string(),
         foreign.group.to_string(),
         foreign.app.to_string(),
+        foreign.payment.to_string(),
         foreign.ssh_key.to_string(),
         foreign.token.to_string(),
         foreign.notification.to_string(),

@@ -8,5 +8,6 @@ pub mod explain;
 pub mod fleet;
 pub mod gauges;
 pub mod learnt;
+pub mod money;
 pub mod stuck;
 pub mod timeline;

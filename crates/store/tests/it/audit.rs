@@ -313,6 +313,11 @@ fn breakages_of_groups(healthy: &Healthy) -> Vec<Breakage> {
             active_id,
         ),
         (
+            "PAYMENTS",
+            "INSERT INTO payment_sessions (id, account_id, amount_minor, currency, user_id, refunded_minor) VALUES ($1, $1, 1, 'USD', $1, 5)",
+            requested_id,
+        ),
+        (
             "APPS",
             "INSERT INTO app_instance_members (app_instance_id, allocation_id, role) SELECT app_instances.id, $1, 'spy' FROM app_instances",
             requested_id,
@@ -344,6 +349,52 @@ fn breakages_of_the_audit_log(healthy: &Healthy) -> Vec<Breakage> {
     ]
 }
 
+/// Money that is not what steps and payments make of it.
+fn breakages_of_money(healthy: &Healthy) -> Vec<(&'static str, &'static str, Uuid)> {
+    let active = healthy.active.allocation.uuid();
+    vec![
+        (
+            "I16",
+            "UPDATE usage_records SET started_at = started_at - interval '1 minute' WHERE allocation_id = $1",
+            active,
+        ),
+        ("I13", "INSERT INTO accounts (id, balance_minor) VALUES ($1, 5)", active),
+        (
+            "I12",
+            "INSERT INTO usage_records (id, allocation_id, account_id, started_at, charged_until, gpus)
+             VALUES (gen_random_uuid(), gen_random_uuid(), $1, clock_timestamp() - interval '5 minutes', clock_timestamp(), 1)",
+            active,
+        ),
+        (
+            "I15",
+            "INSERT INTO usage_records (id, allocation_id, account_id, started_at, charged_until, gpus, charged_minor)
+             VALUES (gen_random_uuid(), gen_random_uuid(), $1, 'epoch', 'epoch', 1, 7)",
+            active,
+        ),
+        (
+            "I14",
+            "INSERT INTO usage_credits (usage_record_id, window_at, amount_minor, posting_id, outage_id) VALUES ($1, 'epoch', 1, $1, $1)",
+            active,
+        ),
+        (
+            "I17",
+            "INSERT INTO payment_sessions (id, status, account_id, amount_minor, currency, credited_amount_minor, ledger_entry_id)
+             VALUES ($1, 'credited', $1, 5, 'USD', 5, $1)",
+            active,
+        ),
+        (
+            "I18",
+            "WITH project AS (
+                INSERT INTO projects (id, name, account_id) SELECT project_id, 'theirs', $1 FROM allocations WHERE id = $1
+             ), dear AS (
+                UPDATE allocations SET price_micros_per_gpu_second = 1, status_at = clock_timestamp() - interval '1 hour' WHERE id = $1
+             )
+             UPDATE accounts SET status = 'depleted', status_at = clock_timestamp() - interval '1 hour' WHERE id = $1",
+            active,
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn every_invariant_tells_when_its_rule_is_broken() {
     let healthy = healthy().await;
@@ -361,6 +412,7 @@ async fn every_invariant_tells_when_its_rule_is_broken() {
         breakages_of_records(&healthy),
         breakages_of_groups(&healthy),
         breakages_of_the_audit_log(&healthy),
+        breakages_of_money(&healthy),
     ];
     for (name, statement, id) in breakages.concat() {
         expect(name, statement, id).await;

@@ -11,6 +11,7 @@ mod cluster;
 mod derived;
 mod enforce;
 mod freeing;
+mod ledger;
 mod listening;
 mod metering;
 mod observed;

@@ -8,20 +8,22 @@ use super::{File, Finding};
 /// The line as ARCHITECTURE.md must draw it, in a fenced block of its own.
 pub const PICTURE: &str = "\
 lifecycle → domain → wire → trace → store → spine → control → server → berth
-                              │                └────→ engines ──────────┤
-                              └─────────────────────→ agent ────────────┘
+    │                         │                └────→ engines ──────────┤
+    │                         └─────────────────────→ agent ────────────┤
+    └───────────────────────────────────────────────→ sandbox ──────────┘
 ";
 
 /// The line: a crate may use what stands before it.
 pub const LINE: [&str; 9] =
     ["lifecycle", "domain", "wire", "trace", "store", "spine", "control", "server", "berth"];
 /// The sidings: each leaves the line after a crate, the last that it may use, and joins it again at its end.
-pub const SIDINGS: [(&str, &str); 2] = [("agent", "trace"), ("engines", "spine")];
+pub const SIDINGS: [(&str, &str); 3] =
+    [("agent", "trace"), ("engines", "spine"), ("sandbox", "lifecycle")];
 /// The crates that only developers run.
 pub const DEV_CRATES: [&str; 7] =
     ["testkit", "conformance", "examples", "proofs", "simulation", "bench", "xtask"];
-/// Those of them that tests use.
-const FOR_TESTS: [&str; 2] = ["testkit", "conformance"];
+/// Those that tests use, wherever they stand.
+const FOR_TESTS: [&str; 3] = ["testkit", "conformance", "sandbox"];
 
 /// What a dependency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,11 +156,14 @@ fn may_use(from: &str, dependency: &Dependency) -> bool {
     if DEV_CRATES.contains(&from) {
         return true;
     }
+    if FOR_TESTS.contains(&to) && dependency.purpose == Purpose::Test && from != to {
+        return true;
+    }
     match (place(from), place(to)) {
         (Some(from), Some(to)) => to < from,
         (None, Some(to)) => fork_of(from).is_some_and(|fork| Some(to) <= place(fork)),
         (Some(from), None) if fork_of(to).is_some() => from == LINE.len() - 1,
-        _ => FOR_TESTS.contains(&to) && dependency.purpose == Purpose::Test,
+        _ => false,
     }
 }
 

@@ -54,12 +54,14 @@ pub async fn create(
         return Err(Error::IdempotencyMismatch);
     }
     if session.url.is_none() && session.status == Status::Initiated {
+        // Before the lease: who can't ask must not keep others from asking.
+        let provider = ctx.payments.load()?;
         let (now, until) = (ctx.clock.now(), ctx.after_seconds(LEASE_SECONDS));
         if lease.is_none() && payment_sessions::lease(&ctx.store, session.id, now, until).await? {
             lease = Some(until);
         }
         session = match lease {
-            Some(until) => ask(ctx, ctx.payments.load()?, session, until).await?,
+            Some(until) => ask(ctx, provider, session, until).await?,
             None => wait(ctx, session).await?,
         };
     }

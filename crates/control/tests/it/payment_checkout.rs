@@ -138,6 +138,7 @@ async fn a_key_belongs_to_one_request_for_good_and_amounts_have_bounds() {
     let nobody = ask(&house, "early", AMOUNT).await;
     let Err(Error::Unavailable { detail, .. }) = nobody else { panic!("{nobody:?}") };
     assert!(detail.contains("not set up"), "{detail}");
+    assert_eq!(house.rows("payment_sessions").await, 0, "nor is it written down");
     let till = Till::open(&house.ctx);
     let made = ask(&house, "one", AMOUNT).await.expect("a page").body;
     let other = ask(&house, "one", AMOUNT + 1).await;

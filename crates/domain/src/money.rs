@@ -29,7 +29,7 @@ impl Currency {
 
     /// Its code.
     pub fn code(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or("XXX")
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// How many digits its minor unit stands behind the point.

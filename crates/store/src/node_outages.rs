@@ -81,10 +81,8 @@ pub async fn give_back(store: &Store) -> Result<u64, Error> {
     }
 }
 
-/// The same order of locks as charging: accounts first, those that nobody has in hand.
-async fn give_back_batch(tx: &mut Tx) -> Result<u64, Error> {
-    let row = sqlx::query(
-        "WITH owed AS MATERIALIZED (
+/// Windows that an outage touches and that were not given back, with their postings, entries and balances. `$1` windows at most.
+const GIVE_BACK: &str = "WITH owed AS MATERIALIZED (
             SELECT outage.id AS outage_id, record.account_id, record.project_id, charged.usage_record_id, charged.window_at,
                    micros_between(date_trunc('minute', record.started_at, 'UTC'), charged.window_at) / 60000000 AS number,
                    charged.amount_minor
@@ -167,11 +165,11 @@ async fn give_back_batch(tx: &mut Tx) -> Result<u64, Error> {
                    ) AS given
              WHERE kept.project_id = given.project_id AND kept.month = given.month
          )
-         SELECT count(*) FROM minute",
-    )
-    .bind(WINDOWS_MAX)
-    .fetch_one(tx.connection())
-    .await?;
+         SELECT count(*) FROM minute";
+
+/// The same order of locks as charging: accounts first, those that nobody has in hand.
+async fn give_back_batch(tx: &mut Tx) -> Result<u64, Error> {
+    let row = sqlx::query(GIVE_BACK).bind(WINDOWS_MAX).fetch_one(tx.connection()).await?;
     Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
 

@@ -68,13 +68,8 @@ pub struct Payer {
     pub cap_and_spent_minor: Option<(i64, i64)>,
 }
 
-/// Reads everything a request is judged by, in one statement.
-///
-/// # Errors
-/// When the database fails.
-pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
-    let row = sqlx::query(
-        "SELECT (SELECT role FROM project_members WHERE project_id = $1 AND user_id = $2),
+/// `$1` project, `$2` user, `$3` SKU, `$4` image, `$5` region, `$6` SSH keys.
+const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id = $1 AND user_id = $2),
                 sku.shape, sku.gpus_allowed,
                 coalesce((SELECT price_micros_per_gpu_second
                             FROM sku_prices
@@ -96,16 +91,22 @@ pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
            FROM (SELECT 1) AS always
            LEFT JOIN skus AS sku ON sku.code = $3
            LEFT JOIN projects AS project ON project.id = $1
-           LEFT JOIN accounts AS account ON account.id = project.account_id",
-    )
-    .bind(asked.project)
-    .bind(asked.user)
-    .bind(asked.sku)
-    .bind(asked.image)
-    .bind(asked.region)
-    .bind(asked.ssh_keys)
-    .fetch_one(tx.connection())
-    .await?;
+           LEFT JOIN accounts AS account ON account.id = project.account_id";
+
+/// Reads everything a request is judged by, in one statement.
+///
+/// # Errors
+/// When the database fails.
+pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
+    let row = sqlx::query(TERMS)
+        .bind(asked.project)
+        .bind(asked.user)
+        .bind(asked.sku)
+        .bind(asked.image)
+        .bind(asked.region)
+        .bind(asked.ssh_keys)
+        .fetch_one(tx.connection())
+        .await?;
     let role: Option<&str> = row.try_get(0)?;
     let shape: Option<&str> = row.try_get(1)?;
     let sku = match shape {

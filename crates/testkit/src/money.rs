@@ -151,4 +151,123 @@ impl House {
         .await
         .expect("a sum")
     }
+
+    /// For how many microseconds an allocation was the tenant's.
+    pub async fn lasted(&self, allocation: Uuid) -> i64 {
+        let query = format!(
+            "SELECT micros_between(active_at, release_requested_at) FROM allocations WHERE id = '{allocation}'"
+        );
+        self.database.number(&query).await
+    }
+
+    /// For how many microseconds an allocation was metered, over its only record.
+    pub async fn metered(&self, allocation: Uuid) -> i64 {
+        let query = format!(
+            "SELECT micros_between(started_at, coalesce(ended_at, charged_until)) FROM usage_records WHERE allocation_id = '{allocation}'"
+        );
+        self.database.number(&query).await
+    }
+
+    /// What is owed for the only allocation whose price was changed once, by arithmetic of its own.
+    pub async fn owed_after_a_change(&self, gpus: i64, (before, after): (i64, i64)) -> i64 {
+        let query = format!(
+            "SELECT (micros_between(record.started_at, changed.from_at) * {gpus} * {before}
+                     + micros_between(changed.from_at, record.charged_until) * {gpus} * {after}) / 10000000000
+               FROM usage_records AS record JOIN allocation_prices AS changed USING (allocation_id)"
+        );
+        self.database.number(&query).await
+    }
+
+    /// How many nodes are not heard of at present.
+    pub async fn outages(&self) -> i64 {
+        self.database.number("SELECT count(*) FROM node_outages WHERE until_at IS NULL").await
+    }
+
+    /// A clock was set back by five minutes before an allocation was given back.
+    pub async fn set_clock_back_before_the_release_of(&self, allocation: Uuid) {
+        let back = |column: &str, table: &str, which: &str| {
+            format!("UPDATE {table} SET {column} = {column} - interval '5 minutes' WHERE {which}")
+        };
+        self.database
+            .tamper(&[
+                back("ended_at", "usage_records", &format!("allocation_id = '{allocation}'")),
+                back("release_requested_at", "allocations", &format!("id = '{allocation}'")),
+                back(
+                    "occurred_at",
+                    "lifecycle_log",
+                    &format!("entity_id = '{allocation}' AND to_status = 'releasing'"),
+                ),
+            ])
+            .await;
+    }
+
+    /// Nobody enforces balances here, and the checker knows it.
+    pub async fn enforce_nothing(&self) {
+        let off = "INSERT INTO policies (key, value) VALUES ('billing.enforced', 0)";
+        assert!(self.database.lets(off).await);
+    }
+
+    /// How often an allocation was taken back because nobody paid, and how often from who could pay by then.
+    pub async fn taken_back(&self, allocation: Uuid) -> (u64, i64) {
+        let taken = format!(
+            "SELECT count(*) FROM lifecycle_log WHERE entity_id = '{allocation}' AND reason = 'balance_depleted'"
+        );
+        let wrongly = format!(
+            "SELECT count(*)
+               FROM lifecycle_log AS released
+              WHERE released.entity_id = '{allocation}' AND released.reason = 'balance_depleted'
+                AND 'depleted' <> (
+                    SELECT said.to_status
+                      FROM lifecycle_log AS said
+                     WHERE said.entity_id = '{}' AND said.machine = 'balance' AND said.occurred_at < released.occurred_at
+                     ORDER BY said.seq DESC
+                     LIMIT 1)",
+            self.account().await
+        );
+        (self.database.number(&taken).await.unsigned_abs(), self.database.number(&wrongly).await)
+    }
+
+    /// What became of the tenants of [`Database::furnish_tenants`]: how many have crossed by a charge, how many lost what they have, how
+    /// many messages were written of that.
+    pub async fn crowd(&self) -> [i64; 3] {
+        let of_crowd = "entity_id IN (SELECT account_id FROM projects WHERE name LIKE 'crowd %')";
+        let crossed = format!(
+            "SELECT count(*) FROM lifecycle_log WHERE event = 'balance.depleted' AND cause = 'charged' AND {of_crowd}"
+        );
+        let taken = "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND reason = 'balance_depleted'";
+        let told = format!(
+            "SELECT count(*) FROM outbox_events WHERE subject = 'billing.balance.depleted' AND {of_crowd}"
+        );
+        [
+            self.database.number(&crossed).await,
+            self.database.number(taken).await,
+            self.database.number(&told).await,
+        ]
+    }
+
+    /// How many accounts are healthy.
+    pub async fn healthy_accounts(&self) -> i64 {
+        self.database.number("SELECT count(*) FROM accounts WHERE status = 'healthy'").await
+    }
+
+    /// Somebody closes the record of an active allocation by hand.
+    pub async fn close_record(&self, allocation: Uuid) {
+        let closed = format!(
+            "UPDATE usage_records SET status = 'closed', ended_at = started_at WHERE allocation_id = '{allocation}'"
+        );
+        self.database.tamper(&[closed]).await;
+    }
+
+    /// Somebody opens the record of an allocation again that is nobody's.
+    pub async fn open_record(&self, allocation: Uuid) {
+        let open = format!(
+            "UPDATE usage_records SET status = 'open', ended_at = NULL WHERE allocation_id = '{allocation}'"
+        );
+        self.database.tamper(&[open]).await;
+    }
+
+    /// Every idempotency key is forgotten, as after a day.
+    pub async fn forget_keys(&self) {
+        assert!(self.database.lets("DELETE FROM idempotency_keys").await);
+    }
 }

@@ -157,9 +157,10 @@ fn sums(usage: &Usage) -> Done {
     let by = usage.by.to_string();
     let mut sheet = Sheet::new(&[&by, "cost", "gpu hours", "given back"]);
     for sum in &usage.items {
-        let back = (sum.given_back_minor > 0)
-            .then(|| amount(&usage.currency, sum.given_back_minor))
-            .unwrap_or_default();
+        let back = match sum.given_back_minor {
+            0 => String::new(),
+            back => amount(&usage.currency, back),
+        };
         sheet.row([
             Sheet::text(if sum.name.is_empty() { &sum.key } else { &sum.name }),
             Sheet::number(amount(&usage.currency, sum.charged_minor - sum.given_back_minor)),

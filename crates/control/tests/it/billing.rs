@@ -49,12 +49,7 @@ async fn a_release_stops_the_money_at_the_moment_it_is_asked_for() {
     let id = house.active("h100.slice", 2).await.id;
     house.charge_after(5).await;
     house.release(id).await.expect("asked");
-    let lasted = house
-        .database
-        .number(
-            "SELECT micros_between(active_at, release_requested_at) FROM allocations ORDER BY id DESC LIMIT 1",
-        )
-        .await;
+    let lasted = house.lasted(id).await;
     house.settle().await;
     assert_eq!(house.status(id).await, Status::Released);
     house.charge_after(30).await;
@@ -148,10 +143,7 @@ async fn minutes_in_which_the_machine_could_not_be_reached_are_given_back() {
     house.beat(node).await;
     house.database.age(10).await;
     house.pass(Duration::ZERO).await;
-    assert_eq!(
-        house.database.number("SELECT count(*) FROM node_outages WHERE until_at IS NULL").await,
-        1
-    );
+    assert_eq!(house.outages().await, 1);
     house.beat(node).await;
     charge::sweep(&house.ctx).await.expect("given back");
     house.charge_after(5).await;
@@ -176,26 +168,9 @@ async fn what_was_charged_behind_the_end_is_given_back() {
     let id = house.active("h100.slice", 2).await.id;
     house.charge_after(10).await;
     house.release(id).await.expect("asked");
-    let back = |column: &str, table: &str, key: &str| {
-        format!("UPDATE {table} SET {column} = {column} - interval '5 minutes' WHERE {key}")
-    };
-    house
-        .database
-        .tamper(&[
-            back("ended_at", "usage_records", &format!("allocation_id = '{id}'")),
-            back("release_requested_at", "allocations", &format!("id = '{id}'")),
-            back(
-                "occurred_at",
-                "lifecycle_log",
-                &format!("entity_id = '{id}' AND to_status = 'releasing'"),
-            ),
-        ])
-        .await;
+    house.set_clock_back_before_the_release_of(id).await;
     charge::sweep(&house.ctx).await.expect("it is settled");
-    let lasted = house
-        .database
-        .number("SELECT micros_between(started_at, ended_at) FROM usage_records")
-        .await;
+    let lasted = house.metered(id).await;
     let lines = house.lines().await;
     assert_eq!(lines.iter().map(|line| line.1).sum::<i64>(), -price(lasted), "{lines:?}");
     assert_eq!(lines.last().map(|line| line.0.as_str()), Some("overrun"));

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use control::Error;
-use control::billing::{account, charge};
+use control::billing::{account, adjust, charge};
 use control::policies::Policies;
 use domain::ids::AccountId;
 use domain::ledger::PostingKind;
 use domain::machines::allocation::Status;
 use store::ledger::{self, NewPosting};
 use testkit::{FUNDS_MINOR, House};
+use wire::http::money::NewSpendingCap;
 
 async fn house(policies: Policies) -> House {
     let mut house = House::with(policies).await;
@@ -37,6 +38,13 @@ async fn adjust(house: &House, account: AccountId, amount_minor: i64) {
 async fn leave(house: &House, minor: i64) {
     let has = house.balance().await;
     adjust(house, house.account().await, minor - has).await;
+}
+
+/// Says what the tenant's project may cost.
+async fn cap(house: &House, minor: i64) {
+    let new = NewSpendingCap { spend_cap_minor: Some(minor) };
+    let set = adjust::set_spend_cap(&house.ctx, &house.tenant, (house.project, &new), None).await;
+    assert_eq!(set.expect("they may").body.spend_cap_minor, Some(minor));
 }
 
 #[tokio::test]
@@ -106,8 +114,7 @@ async fn where_nobody_enforces_it_nothing_is_refused_nor_taken_back() {
     house.pass(Duration::ZERO).await;
     assert_eq!(house.status(id).await, Status::Active);
     house.active("h100.slice", 1).await;
-    let off = "INSERT INTO policies (key, value) VALUES ('billing.enforced', 0)";
-    assert!(house.database.lets(off).await);
+    house.enforce_nothing().await;
     house.close().await;
 }
 
@@ -115,8 +122,7 @@ async fn where_nobody_enforces_it_nothing_is_refused_nor_taken_back() {
 async fn a_project_at_its_cap_is_refused_more_and_gives_back_what_it_has() {
     let house = house(Policies::default()).await;
     let id = house.active("h100.slice", 2).await.id;
-    let cap = format!("UPDATE projects SET spend_cap_minor = 20 WHERE id = '{}'", house.project);
-    assert!(house.database.lets(&cap).await);
+    cap(&house, 20).await;
     house.charge_after(1).await;
     house.pass(Duration::ZERO).await;
     assert_eq!(house.status(id).await, Status::Active, "ten cents a minute");
@@ -130,9 +136,7 @@ async fn a_project_at_its_cap_is_refused_more_and_gives_back_what_it_has() {
     assert!(house.balance().await > 0);
     let refused = house.create("h100.slice", 1).await;
     assert!(matches!(refused, Err(Error::SpendingCapReached(_))), "{refused:?}");
-    let raised =
-        format!("UPDATE projects SET spend_cap_minor = 2000 WHERE id = '{}'", house.project);
-    assert!(house.database.lets(&raised).await);
+    cap(&house, 2_000).await;
     house.active("h100.slice", 1).await;
     house.close().await;
 }
@@ -149,23 +153,9 @@ async fn r19_a_credit_that_lands_during_the_release_is_seen_or_comes_after_it() 
         let credit = adjust(&house, account, 1_000);
         let (taken, ()) = tokio::join!(charge::take_back(&house.ctx, Some(account)), credit);
         let taken = taken.expect("it looks");
-        let lifted = house
-            .database
-            .number("SELECT seq FROM accounts WHERE balance_minor = 999 AND status = 'low_balance'")
-            .await;
-        let released = format!(
-            "SELECT count(*) FROM lifecycle_log WHERE entity_id = '{id}' AND reason = 'balance_depleted'"
-        );
-        assert_eq!(taken, house.database.number(&released).await.unsigned_abs(), "round {round}");
+        let (released, wrongly) = house.taken_back(id).await;
         // Whichever was first, the release was decided while the account was depleted.
-        let from_who_could_pay = format!(
-            "SELECT count(*)
-               FROM lifecycle_log AS released, lifecycle_log AS lifted
-              WHERE released.entity_id = '{id}' AND released.reason = 'balance_depleted'
-                AND lifted.entity_id = '{account}' AND lifted.seq = {lifted}
-                AND released.occurred_at > lifted.occurred_at"
-        );
-        assert_eq!(house.database.number(&from_who_could_pay).await, 0);
+        assert_eq!((taken, wrongly), (released, 0), "round {round}");
         house.settle().await;
         let expected = if taken == 1 { Status::Released } else { Status::Active };
         assert_eq!(house.status(id).await, expected);
@@ -187,25 +177,15 @@ async fn r19_many_accounts_cross_zero_in_one_minute() {
     let house = house(Policies::default()).await;
     let richer = house.active("h100.slice", 1).await.id;
     house.database.furnish_tenants(accounts, 50).await;
-    let healthy = "SELECT count(*) FROM accounts WHERE status = 'healthy'";
     charge::sweep(&house.ctx).await.expect("they cross");
-    let before = house.database.number(healthy).await;
+    let before = house.healthy_accounts().await;
     house.charge_after(10).await;
     assert_eq!(charge::take_back(&house.ctx, None).await.expect("taken back"), u64::from(accounts));
     assert_eq!(charge::take_back(&house.ctx, None).await.expect("it looks"), 0, "once");
-    let said = |event: &str| {
-        format!(
-            "SELECT count(*) FROM lifecycle_log WHERE machine = 'balance' AND event = '{event}' AND actor = 'ledger' AND cause = 'charged'"
-        )
-    };
-    assert_eq!(house.database.number(&said("balance.depleted")).await, many, "one crossing each");
-    assert_eq!(house.database.number(healthy).await, before, "nobody else");
-    let taken = "SELECT count(*) FROM lifecycle_log WHERE machine = 'allocation' AND reason = 'balance_depleted'";
-    assert_eq!(house.database.number(taken).await, many);
+    let each_once = [many; 3];
+    assert_eq!(house.crowd().await, each_once, "one crossing, one release and one notice each");
+    assert_eq!(house.healthy_accounts().await, before, "nobody else");
     assert_eq!(house.status(richer).await, Status::Active, "who could pay keeps theirs");
-    let told = "SELECT count(*) FROM outbox_events WHERE subject = 'billing.balance.depleted'
-                   AND entity_id IN (SELECT account_id FROM projects WHERE name LIKE 'crowd %')";
-    assert_eq!(house.database.number(told).await, many, "one notice each");
     house.database.remove().await;
 }
 

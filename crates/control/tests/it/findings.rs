@@ -211,19 +211,13 @@ async fn a_record_left_open_and_an_active_allocation_without_one_are_found() {
     let two = house.active("h100.slice", 1).await.id;
     let truth = house.truth_of(house.first_node().identity.node_id).await;
     assert_eq!(kinds(&later(&house, &truth).await), [], "everything agrees");
-    let closed = format!(
-        "UPDATE usage_records SET status = 'closed', ended_at = started_at WHERE allocation_id = '{two}'"
-    );
-    house.database.tamper(&[closed]).await;
+    house.close_record(two).await;
     let found = later(&house, &truth).await;
     assert_eq!(kinds(&found), [FindingKind::UsageMissing]);
     assert_eq!((found[0].allocation_id, found[0].owner.0), (Some(two), FindingOwner::Billing));
     house.release(one).await.expect("asked");
     house.settle().await;
-    let open = format!(
-        "UPDATE usage_records SET status = 'open', ended_at = NULL WHERE allocation_id = '{one}'"
-    );
-    house.database.tamper(&[open]).await;
+    house.open_record(one).await;
     let truth = house.truth_of(house.first_node().identity.node_id).await;
     let found = later(&house, &truth).await;
     assert_eq!(kinds(&found), [FindingKind::UsageOfNobody, FindingKind::UsageMissing]);

@@ -243,16 +243,17 @@ async fn each_crossing_of_a_balance_is_told_once_and_an_account_that_is_opened_i
         Kind::AllocationActive,
         Kind::BalanceLow,
         Kind::BalanceDepleted,
+        Kind::AllocationTakenBack,
         Kind::BalanceRecovered,
         Kind::BalanceRecovered,
     ];
     assert_eq!(kinds(&house, &house.tenant).await, expected);
     let told = told(&house, &house.tenant).await;
-    assert_eq!(told[3].title, "Your balance is low: 5.00 USD");
-    assert!(told[3].body.starts_with("At the current rate ("), "{}", told[3].body);
-    assert!(told[3].body.contains("/h) your balance lasts about "), "{}", told[3].body);
-    assert!(told[3].body.ends_with("At zero, running machines are released."), "{}", told[3].body);
-    assert_eq!(told[2].title, "Your balance is used up: 0.00 USD");
+    assert_eq!(told[4].title, "Your balance is low: 5.00 USD");
+    assert!(told[4].body.starts_with("At the current rate ("), "{}", told[4].body);
+    assert!(told[4].body.contains("/h) your balance lasts about "), "{}", told[4].body);
+    assert!(told[4].body.ends_with("At zero, running machines are released."), "{}", told[4].body);
+    assert_eq!(told[3].title, "Your balance is used up: 0.00 USD");
     assert_eq!(kinds(&house, &house.operator).await, [], "it is nobody else's");
     house.close().await;
 }

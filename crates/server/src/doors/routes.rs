@@ -22,6 +22,7 @@ type Entry = (Permission, UtoipaMethodRouter<Front>);
 fn table() -> Vec<Entry> {
     let mut table = for_everybody();
     table.extend(for_oneself());
+    table.extend(for_payers());
     table.extend(for_operators());
     table
 }
@@ -29,8 +30,7 @@ fn table() -> Vec<Entry> {
 fn for_everybody() -> Vec<Entry> {
     use Permission::{
         AccountRead, AccountWrite, AllocationCreate, AllocationRead, AllocationRelease,
-        AllocationRestart, CatalogueRead, MoneyRead, MoneyWrite, PaymentCreate, PaymentRead,
-        ProjectAudit, ProjectManage, ProjectRead, Public,
+        AllocationRestart, CatalogueRead, ProjectAudit, ProjectManage, ProjectRead, Public,
     };
     vec![
         (Public, routes!(health::healthz)),
@@ -74,19 +74,7 @@ fn for_everybody() -> Vec<Entry> {
         (AllocationRead, routes!(app_instances::show_app_instance)),
         (AllocationCreate, routes!(app_instances::put_app_members)),
         (AllocationCreate, routes!(app_instances::end_app_instance)),
-        (PaymentCreate, routes!(payments::create_checkout_session)),
-        (PaymentRead, routes!(payments::list_payment_sessions)),
-        (PaymentRead, routes!(payments::show_payment_session)),
-        (Public, routes!(payments::hear_stripe)),
         (ProjectAudit, routes!(audit::list_project_audit_entries)),
-        (MoneyRead, routes!(money::show_balance)),
-        (MoneyWrite, routes!(money::set_balance_threshold)),
-        (MoneyRead, routes!(money::show_usage)),
-        (MoneyRead, routes!(money::list_ledger)),
-        (MoneyRead, routes!(money::export_ledger)),
-        (MoneyRead, routes!(money::explain_charge)),
-        (ProjectRead, routes!(money::show_spending)),
-        (ProjectManage, routes!(money::set_spending_cap)),
     ]
 }
 
@@ -105,6 +93,27 @@ fn for_oneself() -> Vec<Entry> {
         (AccountWrite, routes!(webhooks::test_webhook)),
         (AccountRead, routes!(webhooks::list_deliveries)),
         (AccountWrite, routes!(webhooks::redeliver)),
+    ]
+}
+
+/// What somebody has, what it goes for, and paying in.
+fn for_payers() -> Vec<Entry> {
+    use Permission::{
+        MoneyRead, MoneyWrite, PaymentCreate, PaymentRead, ProjectManage, ProjectRead, Public,
+    };
+    vec![
+        (PaymentCreate, routes!(payments::create_checkout_session)),
+        (PaymentRead, routes!(payments::list_payment_sessions)),
+        (PaymentRead, routes!(payments::show_payment_session)),
+        (Public, routes!(payments::hear_stripe)),
+        (MoneyRead, routes!(money::show_balance)),
+        (MoneyWrite, routes!(money::set_balance_threshold)),
+        (MoneyRead, routes!(money::show_usage)),
+        (MoneyRead, routes!(money::list_ledger)),
+        (MoneyRead, routes!(money::export_ledger)),
+        (MoneyRead, routes!(money::explain_charge)),
+        (ProjectRead, routes!(money::show_spending)),
+        (ProjectManage, routes!(money::set_spending_cap)),
     ]
 }
 

@@ -131,7 +131,7 @@ async fn an_operator_adjusts_with_a_reason_and_twice_is_once() {
     assert_eq!((again, same), (201, line));
     assert_eq!(api.house.balance().await, FUNDS_MINOR - 250);
     // When the key is forgotten, the ledger still knows it.
-    assert!(api.house.database.lets("DELETE FROM idempotency_keys").await);
+    api.house.forget_keys().await;
     let (forgotten, problem) = adjust(&api, &api.operator, "one", &body).await;
     assert_eq!((forgotten, &problem["code"]), (422, &json!("idempotency_mismatch")));
     assert_eq!(api.house.balance().await, FUNDS_MINOR - 250);
@@ -202,15 +202,7 @@ async fn a_price_is_changed_from_a_moment_on_and_never_backwards() {
     // Some minutes at the old price, then ten at the double.
     api.house.charge_after(20).await;
     let (micros, charged) = api.house.charged(id).await;
-    let exact: i64 = api
-        .house
-        .database
-        .number(
-            "SELECT (micros_between(record.started_at, changed.from_at) * 2 * 831
-                     + micros_between(changed.from_at, record.charged_until) * 2 * 1662) / 10000000000
-               FROM usage_records AS record JOIN allocation_prices AS changed USING (allocation_id)",
-        )
-        .await;
+    let exact = api.house.owed_after_a_change(2, (831, 1_662)).await;
     assert_eq!(charged, exact, "each stretch at its own price, rounded once");
     assert!(charged > micros * 2 * 831 / 10_000_000_000, "it is dearer than it was");
     let next = api.house.create("h100.slice", 1).await.expect("it fits");

@@ -6,13 +6,8 @@ use wire::http::money::LedgerSum;
 
 use crate::{Error, Store};
 
-/// Every sum twice, currency by currency.
-///
-/// # Errors
-/// When the database fails.
-pub async fn sums(store: &Store) -> Result<Vec<LedgerSum>, Error> {
-    let rows = sqlx::query(
-        "WITH posted AS MATERIALIZED (
+/// Each sum as it is posted, and as it comes out when it is computed; then all balances, and everything.
+const SUMS: &str = "WITH posted AS MATERIALIZED (
             SELECT posting.currency, posting.kind, sum(entry.amount_minor)::bigint AS minor, count(*) AS postings
               FROM ledger_postings AS posting
               JOIN ledger_entries AS entry ON entry.posting_id = posting.id AND entry.book = 'tenant'
@@ -66,10 +61,14 @@ pub async fn sums(store: &Store) -> Result<Vec<LedgerSum>, Error> {
            FROM ledger_postings AS posting
            JOIN ledger_entries AS entry ON entry.posting_id = posting.id
           GROUP BY posting.currency
-          ORDER BY 1, 2",
-    )
-    .fetch_all(store.pool())
-    .await?;
+          ORDER BY 1, 2";
+
+/// Every sum twice, currency by currency.
+///
+/// # Errors
+/// When the database fails.
+pub async fn sums(store: &Store) -> Result<Vec<LedgerSum>, Error> {
+    let rows = sqlx::query(SUMS).fetch_all(store.pool()).await?;
     let sum = |row: &PgRow| {
         Ok(LedgerSum {
             currency: row.try_get(0)?,

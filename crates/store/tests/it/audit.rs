@@ -378,12 +378,14 @@ fn breakages_of_money(healthy: &Healthy) -> Vec<(&'static str, &'static str, Uui
         ),
         (
             "I17",
+            // tidy: a forbidden write, on purpose
             "INSERT INTO payment_sessions (id, status, account_id, amount_minor, currency, credited_amount_minor, ledger_entry_id)
              VALUES ($1, 'credited', $1, 5, 'USD', 5, $1)",
             active,
         ),
         (
             "I18",
+            // tidy: a forbidden write, on purpose
             "WITH project AS (
                 INSERT INTO projects (id, name, account_id) SELECT project_id, 'theirs', $1 FROM allocations WHERE id = $1
              ), dear AS (

@@ -302,6 +302,7 @@ async fn drop_role(admin: PgConnection, database: &Database, role: &str) {
 async fn charging_reads_no_record_that_is_settled() {
     let database = metered(5, 50).await;
     database
+        // tidy: a forbidden write, on purpose
         .tamper(&["INSERT INTO usage_records (id, status, allocation_id, started_at, ended_at, charged_until, settled_at, account_id, sku, gpus)
              SELECT gen_random_uuid(), 'closed', gen_random_uuid(), at, at + interval '1 hour', at + interval '1 hour', at + interval '2 hours',
                     md5('account ' || 1 + n % 5)::uuid, 'h100.slice', 1

@@ -59,9 +59,10 @@ async fn a_restart_is_one_stretch_and_a_failed_one_ends_it_until_it_is_active_ag
     told(&database, &fixture, Event::RestartRequested, second).await;
     told(&database, &fixture, Event::RestartFailedToReturn, second).await;
     let ended = (true, Some("restart_failed".to_owned()));
-    assert_eq!(stretches(&database, fixture.allocation).await, [ended.clone()]);
+    let once = std::slice::from_ref(&ended);
+    assert_eq!(stretches(&database, fixture.allocation).await, once);
     told(&database, &fixture, Event::RestartRequested, third).await;
-    assert_eq!(stretches(&database, fixture.allocation).await, [ended.clone()], "not active yet");
+    assert_eq!(stretches(&database, fixture.allocation).await, once, "not active yet");
     told(&database, &fixture, Event::RestartCompleted, third).await;
     assert_eq!(stretches(&database, fixture.allocation).await, [ended, (true, None)]);
     database.remove().await;

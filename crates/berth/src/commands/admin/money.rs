@@ -31,12 +31,12 @@ pub(crate) enum MoneyCommand {
     },
     /// Gives an account something, or takes it; the reason stands in its ledger
     #[command(
-        after_help = "Example:\n  berth --context operator admin adjust ada@example.org 25.00 --reason \"for Monday\""
+        after_help = "Example:\n  berth --context operator admin adjust ada@example.org 25.00 --reason goodwill"
     )]
     Adjust(Adjust),
     /// Sets a price from a moment on; what was charged stays charged
     #[command(
-        after_help = "Example:\n  berth --context operator admin price h100.slice 900 --reason \"power costs more\""
+        after_help = "Example:\n  berth --context operator admin price h100.slice 900 --reason dearer"
     )]
     Price(SetPrice),
 }

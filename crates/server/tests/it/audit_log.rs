@@ -64,7 +64,8 @@ async fn of_tenant(api: &Api, name: &str, mut mutation: Mutation) -> Mutation {
         "POST /login" => {
             mutation.body = Some(json!({"email": "login@example.test", "password": PASSWORD}));
         }
-        "POST /projects" | "POST /tokens" => {}
+        "POST /projects" | "POST /tokens" | "PUT /balance/threshold" => {}
+        "PUT /projects/{id}/spending-cap" => mutation.at(api.house.project),
         "POST /ssh-keys" => mutation.body = Some(json!({"name": "a", "public_key": SSH_KEY})),
         "DELETE /ssh-keys/{id}" => mutation.at(ssh_key(api).await),
         "DELETE /tokens/{id}" => mutation.at(token_of(api).await),
@@ -123,6 +124,12 @@ async fn of_operator(api: &mut Api, name: &str, mut mutation: Mutation) -> Mutat
         "POST /admin/nodes/{id}/drain" => mutation.at(ready_node(api).await),
         "POST /admin/nodes/{id}/resume" => mutation.at(empty_node(api).await),
         "POST /admin/findings/look" => {}
+        "POST /admin/ledger/adjustments" => {
+            let account = api.house.account().await.uuid();
+            let body = json!({"account_id": account, "amount_minor": 5, "reason": "goodwill"});
+            mutation.body = Some(body);
+        }
+        "PUT /admin/skus/{code}/price" => mutation.put("{code}", "h100.slice"),
         "POST /admin/allocations/{id}/abandon" => mutation.at(given_up(api).await),
         "POST /admin/allocations/{id}/clean" => mutation.at(failed_and_stuck(api).await),
         "POST /admin/claims/{id}/quarantine" => mutation.at(stuck_claim(api).await),
@@ -298,7 +305,9 @@ async fn r29_every_door_that_changes_something_leaves_one_entry_and_a_replay_non
     hasty(&api).await;
     let document = document();
     let mut mutations = 0;
-    for door in routes::doors().iter().filter(|door| door.method != "GET") {
+    // Payments need somebody to pay: their own tests, with a provider, look for their entries.
+    let here = |door: &&Door| door.method != "GET" && !door.path.contains("/payments/");
+    for door in routes::doors().iter().filter(here) {
         let name = format!("{} {}", door.method, door.path);
         let mutation = mutation(&mut api, &document, door).await;
         let (before, key) = (entries(&api).await, new_id().to_string());

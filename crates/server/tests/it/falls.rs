@@ -138,7 +138,7 @@ enum Kind {
 type Case = (&'static str, Kind);
 
 /// The door of a case is its first two words; what follows tells two of one door apart.
-const CASES: [Case; 24] = [
+const CASES: [Case; 26] = [
     ("POST /api/v1/login", Kind::Unkeyed),
     ("POST /api/v1/projects", Kind::Keyed),
     ("PUT /api/v1/projects/{id}/members", Kind::Keyed),
@@ -163,7 +163,13 @@ const CASES: [Case; 24] = [
     ("POST /api/v1/webhooks/{id}/rotate", Kind::Secret),
     ("POST /api/v1/webhooks/{id}/test", Kind::Keyed),
     ("POST /api/v1/webhooks/{id}/deliveries/{notification}/redeliver", Kind::Keyed),
+    ("PUT /api/v1/balance/threshold", Kind::Keyed),
+    ("PUT /api/v1/projects/{id}/spending-cap", Kind::Keyed),
 ];
+
+/// What speaks to a payment provider, or is told by one, is more than one transaction: the tests of payments take it apart.
+const OF_PAYMENTS: [&str; 2] =
+    ["POST /api/v1/payments/checkout-session", "POST /api/v1/payments/stripe/webhook"];
 
 fn fresh(name: &str) -> String {
     format!("{name}-{}", new_id().simple())
@@ -246,6 +252,17 @@ impl Stage {
             }
             "POST /api/v1/projects" => {
                 ("POST", "/api/v1/projects".to_owned(), Some(json!({"name": fresh("p")})))
+            }
+            "PUT /api/v1/balance/threshold" => {
+                // Another one each time, and far below what there is.
+                let minor = new_id().as_u128() % 10_000;
+                let body = json!({"low_balance_threshold_minor": minor as u64});
+                ("PUT", "/api/v1/balance/threshold".to_owned(), Some(body))
+            }
+            "PUT /api/v1/projects/{id}/spending-cap" => {
+                let id = self.make("/api/v1/projects", json!({"name": fresh("p")})).await;
+                let body = json!({"spend_cap_minor": 500});
+                ("PUT", format!("/api/v1/projects/{id}/spending-cap"), Some(body))
             }
             "PUT /api/v1/projects/{id}/members" => {
                 let id = self.make("/api/v1/projects", json!({"name": fresh("p")})).await;
@@ -425,6 +442,7 @@ fn every_mutation_that_a_tenant_has_is_among_the_cases() {
         .into_iter()
         .filter(|door| door.method != "GET" && door.permission.bearer() != Bearer::Operator)
         .map(|door| format!("{} {}", door.method, door.path))
+        .filter(|door| !OF_PAYMENTS.contains(&door.as_str()))
         .collect();
     let door = |case: &Case| case.0.split(' ').take(2).collect::<Vec<_>>().join(" ");
     assert_eq!(CASES.iter().map(door).collect::<BTreeSet<_>>(), doors);

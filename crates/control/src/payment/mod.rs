@@ -2,7 +2,7 @@
 //! it was asked for comes to the same end: at most one credit, and a person where the sums differ (decision 23).
 //!
 //! - [`checkout`]: somebody asks, and gets the address of a page to pay at.
-//! - [`webhook`]: the provider tells; [`inbox`] works that off; [`settle`] says what follows from it.
+//! - [`webhook`]: the provider tells; [`inbox`] works that off; `settle` says what follows from it.
 //! - [`expire`]: nobody paid in time. [`resolve`]: an operator decides. [`view`]: who sees what.
 
 pub mod checkout;

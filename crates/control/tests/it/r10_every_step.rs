@@ -247,13 +247,8 @@ async fn r10_a_provision_that_dies_at_any_statement_ends_active() {
 #[tokio::test]
 async fn r10_a_failed_provision_that_dies_at_any_statement_is_cleaned_up() {
     let acts = &[Act::Fail(FailureReason::SshNotReady)];
-    let story = Story {
-        opening: Opening::Create,
-        acts,
-        ends: Status::Failed,
-        claims: "freed",
-        looks: ALL,
-    };
+    let story =
+        Story { opening: Opening::Create, acts, ends: Status::Failed, claims: "freed", looks: ALL };
     assert_died_everywhere(&Stage::open().await.every_step(&story).await);
 }
 

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up up-scaled down test stories prove mutants bench crashes gen tidy lint install-missing install-engines
+.PHONY: help up up-scaled down test formatted stories prove mutants bench crashes gen tidy lint install-missing install-engines
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,11 +28,18 @@ up-scaled: install-missing install-engines ## the same as it runs on many machin
 down: ## stop what `make up` or `berth up --detach` started
 	@$(BUILT)/berth down
 
-test: install-missing install-engines lint tidy ## everything that must hold: lints, tidy, all tests on a Postgres of their own
-	@cargo xtask test
+# The lints look on while the tests are built, so that everything is compiled once: what `cargo clippy` would tell the compiler.
+LINTED := $(shell if command -v clippy-driver >/dev/null 2>&1; then echo 'RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__'; fi)
 
-lint:
+test: install-missing install-engines formatted ## everything that must hold: lints, tidy, all tests on a Postgres of their own
+	@if [ -z "$(LINTED)" ]; then echo "clippy is not installed: lints not checked"; fi
+	@env $(LINTED) cargo xtask tidy
+	@env $(LINTED) cargo xtask test
+
+formatted:
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "rustfmt is not installed: formatting not checked"; fi
+
+lint: formatted ## the lints by themselves, and those of the documentation and of dependencies
 	@if cargo clippy --version >/dev/null 2>&1; then cargo clippy --quiet --workspace --all-targets -- -D warnings; else echo "clippy is not installed: lints not checked"; fi
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check licenses bans sources; else echo "cargo-deny is not installed: licences and bans not checked"; fi

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 BUILT_FAST := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: help up up-scaled down test formatted stories prove mutants bench crashes gen tidy lint install-missing install-engines
+.PHONY: help up up-scaled down test formatted licensed stories prove mutants bench crashes gen tidy lint install-missing install-engines
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,13 +36,15 @@ test: install-missing install-engines formatted ## everything that must hold: li
 	@env $(LINTED) cargo xtask tidy
 	@env $(LINTED) cargo xtask test
 
-formatted:
+formatted: licensed
 	@if cargo fmt --version >/dev/null 2>&1; then cargo fmt --all --check; else echo "rustfmt is not installed: formatting not checked"; fi
 
-lint: formatted ## the lints by themselves, and those of the documentation and of dependencies
+licensed:
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check licenses bans sources; else echo "cargo-deny is not installed: licences and bans not checked"; fi
+
+lint: formatted ## the lints by themselves, and those of the documentation
 	@if cargo clippy --version >/dev/null 2>&1; then cargo clippy --quiet --workspace --all-targets -- -D warnings; else echo "clippy is not installed: lints not checked"; fi
 	@RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check licenses bans sources; else echo "cargo-deny is not installed: licences and bans not checked"; fi
 
 tidy: ## what no compiler checks: direction of crates, the single writer, sizes, names
 	@cargo xtask tidy

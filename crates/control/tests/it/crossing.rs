@@ -16,7 +16,7 @@ use wire::node::{Access, FailureReason, TaskOutcome};
 
 const SKU: &str = "h100.slice";
 /// How many barriers the suite has; `BARRIERS` asks for more, under nextest's profile `long`.
-const BARRIERS: usize = 96;
+const BARRIERS: usize = 192;
 /// How many allocations get ready together.
 const BATCH: usize = 32;
 /// How many of them are asked at the same moment, each four things: as many connections as the store has.

@@ -61,9 +61,6 @@ struct Story {
 /// Every statement of every pass.
 const ALL: (usize, usize) = (PASSES_MAX, 1);
 
-/// Every third of every pass: each pass begins at another, and what comes again in every pass is met everywhere.
-const SOME: (usize, usize) = (PASSES_MAX, 3);
-
 impl Story {
     /// `BERTH_R10_ALL=1` has every story die at every statement, which takes minutes.
     fn looks(&self) -> (usize, usize) {
@@ -260,7 +257,7 @@ async fn r10_a_release_that_dies_at_any_statement_ends_released() {
         acts,
         ends: Status::Released,
         claims: "freed",
-        looks: SOME,
+        looks: ALL,
     };
     assert_died_everywhere(&Stage::open().await.every_step(&story).await);
 }

@@ -12,8 +12,8 @@ use store::{Options, Store, audit, charging};
 use crate::Plan;
 use crate::machine::{Figure, foreign_cpu};
 
-const RECORDS: i64 = 100_000;
-const ACCOUNTS: i64 = 1_000;
+pub(crate) const RECORDS: i64 = 100_000;
+pub(crate) const ACCOUNTS: i64 = 1_000;
 const DATABASE: &str = "charging";
 /// When the records began.
 const BEGIN: &str = "2026-01-01T00:00:00Z";
@@ -66,14 +66,7 @@ fn furniture() -> Vec<String> {
             "INSERT INTO nodes (id, name, region, sku, status, heartbeat_at)
              SELECT {node}, 'node ' || n, 'eu-1', 'h100.slice', 'ready', clock_timestamp() FROM generate_series(0, 9999) AS n"
         ),
-        format!(
-            "INSERT INTO usage_records (id, status, allocation_id, started_at, charged_until, account_id, project_id, node_id, sku, gpus,
-                    price_micros_per_gpu_second, micros_per_minor)
-             SELECT md5('record ' || n)::uuid, 'open', md5('allocation ' || n)::uuid, '{BEGIN}', '{BEGIN}',
-                    md5('account ' || 1 + n % {ACCOUNTS})::uuid, md5('project ' || n % {ACCOUNTS})::uuid,
-                    md5('node ' || n % 10000)::uuid, 'h100.slice', 1 + n % 8, 500 + n % 1000, 10000
-               FROM generate_series(1, {RECORDS}) AS n"
-        ),
+        insert_records(&format!("'{BEGIN}'::timestamptz")),
         "SET session_replication_role = origin".to_owned(),
         "CREATE TABLE plain_accounts (id uuid PRIMARY KEY, balance_minor bigint NOT NULL)".to_owned(),
         "INSERT INTO plain_accounts SELECT id, 100000000 FROM accounts".to_owned(),
@@ -85,6 +78,18 @@ fn furniture() -> Vec<String> {
             at timestamptz NOT NULL DEFAULT clock_timestamp())".to_owned(),
         "VACUUM ANALYZE".to_owned(),
     ]
+}
+
+/// Open records that began at that moment and were never charged.
+pub(crate) fn insert_records(began: &str) -> String {
+    format!(
+        "INSERT INTO usage_records (id, status, allocation_id, started_at, charged_until, account_id, project_id, node_id, sku, gpus,
+                price_micros_per_gpu_second, micros_per_minor)
+         SELECT md5('record ' || n)::uuid, 'open', md5('allocation ' || n)::uuid, began, began,
+                md5('account ' || 1 + n % {ACCOUNTS})::uuid, md5('project ' || n % {ACCOUNTS})::uuid,
+                md5('node ' || n % 10000)::uuid, 'h100.slice', 1 + n % 8, 500 + n % 1000, 10000
+           FROM generate_series(1, {RECORDS}) AS n, (SELECT {began}) AS moment (began)"
+    )
 }
 
 /// One minute of all records by the plain statement: a window, a ledger row and a balance; how many seconds it took.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are its product")]
 
+mod beside;
 mod charging;
 mod crashes;
 mod falls;
@@ -29,12 +30,21 @@ struct Plan {
     runs: usize,
     agents: usize,
     requests: usize,
+    /// Of billing, beside which people ask.
+    minutes: usize,
 }
 
 fn main() -> ExitCode {
     let quick = std::env::var_os("QUICK").is_some_and(|value| value == "1");
     let plan = if quick {
-        Plan { rounds: 3, round: Duration::from_secs(2), runs: 100, agents: 200, requests: 2_000 }
+        Plan {
+            rounds: 3,
+            round: Duration::from_secs(2),
+            runs: 100,
+            agents: 200,
+            requests: 2_000,
+            minutes: 1,
+        }
     } else {
         Plan {
             rounds: 5,
@@ -42,6 +52,7 @@ fn main() -> ExitCode {
             runs: 500,
             agents: 2_000,
             requests: 10_000,
+            minutes: 5,
         }
     };
     match run(plan) {
@@ -89,6 +100,9 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     }
     if only == "falls" {
         say(runtime.block_on(falls::run(given("FALLS", 40)?, seed)))?;
+    }
+    if wanted("charging") {
+        say(runtime.block_on(beside::run(plan.minutes)))?;
     }
     if wanted("to_active") {
         say(runtime.block_on(stories::to_active(plan.runs)))?;

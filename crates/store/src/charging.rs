@@ -14,10 +14,10 @@ use uuid::Uuid;
 use crate::ledger::{self, NewPosting};
 use crate::{Error, Store, Tx};
 
-/// How many records one statement charges.
-pub const RECORDS_MAX: i64 = 5_000;
+/// How many minutes one statement charges, of however many records, and a few more: whoever gives one of them back waits for it.
+pub const WINDOWS_MAX: i64 = 5_000;
 /// How many minutes of one record one statement charges: what is behind catches up in several.
-pub const WINDOWS_MAX: i32 = 12;
+pub const MINUTES_MAX: i32 = 12;
 
 /// What was charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,22 +122,28 @@ async fn batch(
     }
 }
 
-/// The next records that have something due, as the last of them and the accounts behind them, which are locked as far as
-/// nobody else has them. None when there are no more.
+/// The next records that have something due, as many as make one statement full: the last of them, and the accounts behind them,
+/// which are locked as far as nobody else has them. None when there are no more.
 async fn hold(
     tx: &mut Tx,
     until: Timestamp,
     after: Place,
 ) -> Result<Option<(Vec<Uuid>, Place)>, Error> {
     let row = sqlx::query(
-        "WITH due AS MATERIALIZED (
-            SELECT account_id, id
+        "WITH behind AS MATERIALIZED (
+            SELECT account_id, id,
+                   least($5, greatest(1, ceil(extract(epoch FROM
+                       coalesce(ended_at, date_trunc('minute', $1::timestamptz, 'UTC')) - charged_until) / 60)::bigint)) AS minutes
               FROM usage_records
              WHERE settled_at IS NULL AND account_id IS NOT NULL
                AND (account_id, id) > ($2, $3)
                AND (ended_at IS NOT NULL OR charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
              ORDER BY account_id, id
              LIMIT $4
+         ), due AS MATERIALIZED (
+            SELECT account_id, id
+              FROM (SELECT account_id, id, sum(minutes) OVER (ORDER BY account_id, id) - minutes AS before FROM behind) AS counted
+             WHERE before < $4
          ), held AS MATERIALIZED (
             SELECT id
               FROM accounts
@@ -151,7 +157,8 @@ async fn hold(
     .bind(until.to_sqlx())
     .bind(after.0)
     .bind(after.1)
-    .bind(RECORDS_MAX)
+    .bind(WINDOWS_MAX)
+    .bind(MINUTES_MAX)
     .fetch_optional(tx.connection())
     .await?;
     row.map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)))).transpose()
@@ -181,7 +188,7 @@ macro_rules! owed_at {
     };
 }
 
-/// `$1` until, `$2` accounts, `$3` and `$4` after which record, `$5` and `$6` up to which, `$7` windows at most.
+/// `$1` until, `$2` accounts, `$3` and `$4` after which record, `$5` and `$6` up to which, `$7` minutes of one at most.
 ///
 /// Records are moved first: whoever is about to close one has its lock, is waited for, and then the row is judged as they left it.
 macro_rules! charge_unless {
@@ -299,7 +306,7 @@ async fn charge_batch(
         .bind(after.1)
         .bind(last.0)
         .bind(last.1)
-        .bind(WINDOWS_MAX)
+        .bind(MINUTES_MAX)
         .fetch_one(tx.connection())
         .await?;
     let count =

@@ -9,7 +9,34 @@ use sqlx::Row as _;
 use crate::{Error, Store, Tx};
 
 /// How many windows one statement gives back.
-const WINDOWS_MAX: i64 = 20_000;
+const WINDOWS_MAX: i64 = 5_000;
+
+/// The windows that `outage` touches and that were not given back, as `record` and `charged`. Fenced in, so that it is read in this
+/// order whatever the planner thinks of the tables: by the node, by the record and its minutes, by the credit's key. It would
+/// otherwise read every minute that a record ever had.
+macro_rules! touched {
+    () => {
+        "CROSS JOIN LATERAL (
+                    SELECT id, account_id, project_id, started_at
+                      FROM usage_records
+                     WHERE node_id = outage.node_id AND coalesce(ended_at, 'infinity') > outage.from_at
+                       AND started_at < coalesce(outage.until_at, 'infinity') AND account_id IS NOT NULL
+                    OFFSET 0
+                   ) AS record
+             CROSS JOIN LATERAL (
+                    SELECT usage_record_id, window_at, amount_minor
+                      FROM usage_windows AS one
+                     WHERE usage_record_id = record.id
+                       AND window_at >= date_trunc('minute', outage.from_at, 'UTC')
+                       AND window_at < coalesce(outage.until_at, 'infinity')
+                       AND (SELECT 1
+                              FROM usage_credits AS given
+                             WHERE given.usage_record_id = one.usage_record_id AND given.window_at = one.window_at
+                             LIMIT 1) IS NULL
+                    OFFSET 0
+                   ) AS charged"
+    };
+}
 
 /// A node is not heard of any more: since `from`, when it last was. Said twice, it is one outage.
 ///
@@ -82,25 +109,16 @@ pub async fn give_back(store: &Store) -> Result<u64, Error> {
 }
 
 /// Windows that an outage touches and that were not given back, with their postings, entries and balances. `$1` windows at most.
-const GIVE_BACK: &str = "WITH owed AS MATERIALIZED (
+const GIVE_BACK: &str = concat!(
+    "WITH owed AS MATERIALIZED (
             SELECT outage.id AS outage_id, record.account_id, record.project_id, charged.usage_record_id, charged.window_at,
                    micros_between(date_trunc('minute', record.started_at, 'UTC'), charged.window_at) / 60000000 AS number,
                    charged.amount_minor
               FROM node_outages AS outage
-              JOIN usage_records AS record
-                   ON record.node_id = outage.node_id AND record.account_id IS NOT NULL
-                  AND record.started_at < coalesce(outage.until_at, 'infinity')
-                  AND coalesce(record.ended_at, 'infinity') > outage.from_at
-              JOIN usage_windows AS charged
-                   ON charged.usage_record_id = record.id
-                  AND charged.window_at >= date_trunc('minute', outage.from_at, 'UTC')
-                  AND charged.window_at < coalesce(outage.until_at, 'infinity')
-             WHERE (outage.until_at IS NULL OR outage.credited_until < outage.until_at)
-               AND NOT EXISTS (
-                   SELECT 1
-                     FROM usage_credits AS given
-                    WHERE given.usage_record_id = charged.usage_record_id AND given.window_at = charged.window_at)
-             ORDER BY record.account_id, charged.usage_record_id, charged.window_at
+             ",
+    touched!(),
+    "
+             WHERE outage.until_at IS NULL OR outage.credited_until < outage.until_at
              LIMIT $1
          ), held AS MATERIALIZED (
             SELECT id, currency
@@ -165,7 +183,8 @@ const GIVE_BACK: &str = "WITH owed AS MATERIALIZED (
                    ) AS given
              WHERE kept.project_id = given.project_id AND kept.month = given.month
          )
-         SELECT count(*) FROM minute";
+         SELECT count(*) FROM minute"
+);
 
 /// The same order of locks as charging: accounts first, those that nobody has in hand.
 async fn give_back_batch(tx: &mut Tx) -> Result<u64, Error> {
@@ -175,27 +194,20 @@ async fn give_back_batch(tx: &mut Tx) -> Result<u64, Error> {
 
 /// Outages that are over, and of which every minute that is to be charged has been: there will be nothing more to give back.
 async fn settle(tx: &mut Tx) -> Result<(), Error> {
-    sqlx::query(
+    sqlx::query(concat!(
         "UPDATE node_outages AS outage SET credited_until = outage.until_at
           WHERE outage.credited_until < outage.until_at
             AND NOT EXISTS (
                 SELECT 1
                   FROM usage_records AS record
-                 WHERE record.node_id = outage.node_id AND record.account_id IS NOT NULL
-                   AND record.started_at < outage.until_at
-                   AND coalesce(record.ended_at, 'infinity') > outage.from_at
+                 WHERE record.node_id = outage.node_id AND coalesce(record.ended_at, 'infinity') > outage.from_at
+                   AND record.started_at < outage.until_at AND record.account_id IS NOT NULL
                    AND record.charged_until < least(outage.until_at, coalesce(record.ended_at, 'infinity')))
-            AND NOT EXISTS (
-                SELECT 1
-                  FROM usage_records AS record
-                  JOIN usage_windows AS charged ON charged.usage_record_id = record.id
-                 WHERE record.node_id = outage.node_id
-                   AND charged.window_at >= date_trunc('minute', outage.from_at, 'UTC') AND charged.window_at < outage.until_at
-                   AND NOT EXISTS (
-                       SELECT 1
-                         FROM usage_credits AS given
-                        WHERE given.usage_record_id = charged.usage_record_id AND given.window_at = charged.window_at))",
-    )
+            AND NOT EXISTS (SELECT 1 FROM (SELECT 1) AS once
+             ",
+        touched!(),
+        ")"
+    ))
     .execute(tx.connection())
     .await?;
     Ok(())

@@ -356,7 +356,7 @@ pub(crate) async fn of_project(client: &Client, word: Option<&str>) -> Done<Opti
 /// An amount as people write it.
 pub(crate) fn amount(currency: &str, minor: i64) -> String {
     Currency::parse(currency)
-        .map_or_else(|| format!("{minor} {currency}"), |known| known.shown(minor))
+        .map_or_else(|| format!("{minor} {}", say::clean(currency)), |known| known.shown(minor))
 }
 
 /// What somebody has typed, in minor units: `25`, `25.5`, `-3.07`.
@@ -376,7 +376,12 @@ pub(crate) fn minor(text: &str, currency: &str) -> Done<i64> {
     };
     let (whole, part) = unsigned.split_once('.').unwrap_or((unsigned, ""));
     let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !all_digits(whole) || !all_digits(part) || part.len() > digits as usize {
+    if unsigned.ends_with('.')
+        || whole.is_empty()
+        || !all_digits(whole)
+        || !all_digits(part)
+        || part.len() > digits as usize
+    {
         return Err(wrong());
     }
     let padded = format!("{whole}{part:0<width$}", width = digits as usize);
@@ -400,10 +405,15 @@ mod tests {
         ] {
             assert_eq!(minor(text, currency).ok(), Some(expected), "{text}");
         }
-        for text in ["", "-", ".5", "1.234", "1,50", "1e3", "$5", "99999999999999999999", "1.2.3"] {
+        let wrong = [
+            "", "-", ".5", "5.", "+5", "--5", "1.234", "1,50", "1,000", "1e3", "$5", "25 USD",
+            "1.2.3",
+        ];
+        for text in wrong.into_iter().chain(["99999999999999999999", "92233720368547758.08"]) {
             assert!(minor(text, "USD").is_err(), "{text}");
         }
         assert!(minor("1.5", "JPY").is_err());
+        assert!(minor("25.0", "JPY").is_err());
     }
 
     #[test]

@@ -19,12 +19,20 @@ fn session(status: &str, progress: &str) -> Value {
     })
 }
 
+fn balance() -> Value {
+    json!({
+        "account_id": ID, "currency": "USD", "balance_minor": 0, "balance": "0.00 USD", "status": "depleted",
+        "status_at": "2026-01-01T00:00:00Z", "low_balance_threshold_minor": 500, "burn_minor_per_hour": 0,
+        "running": 0, "runway_minutes": null, "sentence": "There is nothing left."
+    })
+}
+
 /// An API at which a checkout comes to that end.
 fn till(status: &'static str, progress: &'static str) -> impl Fn(&Asked, usize) -> Says {
     move |asked, _| {
         let path = asked.path.split('?').next().unwrap_or_default();
         match (asked.method.as_str(), path) {
-            ("GET", "/api/v1/skus") => Says::Json(200, page(Vec::new())),
+            ("GET", "/api/v1/balance") => Says::Json(200, balance()),
             ("POST", "/api/v1/payments/checkout-session") => {
                 Says::Json(201, session("initiated", "awaiting_payment"))
             }
@@ -50,7 +58,7 @@ fn a_topup_prints_where_to_pay_and_asks_once() {
     let posts: Vec<&Asked> = asked.iter().filter(|each| each.method == "POST").collect();
     assert_eq!((posts.len(), posts[0].body.as_str()), (1, "{\"amount_minor\":2500}"));
     assert!(posts[0].key.is_some());
-    for wrong in ["25.001", "-1", "many", ""] {
+    for wrong in ["25.001", "-1", "0", "many", ""] {
         let (ran, asked) = topup("initiated", "awaiting_payment", &["--", wrong]);
         assert_eq!(ran.code, 2, "{wrong}: {}", ran.err);
         assert!(asked.iter().all(|each| each.method == "GET"), "{wrong}");

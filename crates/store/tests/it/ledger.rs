@@ -61,6 +61,24 @@ async fn post(database: &Database, key: &str) -> bool {
     posted.expect("it is posted").expect("there is an account").fresh
 }
 
+/// Whoever is given back waits for the statement that charges it: after an outage it is no longer than in any other minute.
+#[tokio::test]
+async fn what_is_far_behind_is_charged_by_statements_of_the_usual_size() {
+    let database = metered(7, 600).await;
+    let charged = charging::charge(&database.store, after(30)).await.expect("it is charged");
+    assert_eq!(
+        charged.windows,
+        600 * 30,
+        "the first minute is not a whole one, the last is not over"
+    );
+    let largest = "SELECT max(windows) FROM (SELECT count(*) AS windows FROM usage_windows GROUP BY xmin::text) AS statements";
+    let most = charging::WINDOWS_MAX + i64::from(charging::MINUTES_MAX);
+    let largest = database.number(largest).await;
+    assert!(largest > most / 2 && largest <= most, "{largest} in one");
+    assert_eq!(broken(&database.store).await, Vec::<&str>::new());
+    database.remove().await;
+}
+
 #[tokio::test]
 async fn sql_counts_money_as_the_domain_does() {
     let database = Database::new().await;

@@ -2,7 +2,13 @@
 
 use domain::ids::{AllocationId, OperationId};
 use domain::machines::allocation::Event;
+use jiff::SignedDuration;
+use lifecycle::Source;
+use store::{allocations, charging};
 use testkit::{Database, Fixture, new_id};
+
+use crate::report;
+use crate::sessions::overtaken;
 
 /// The records of an allocation in order: whether each began at a step into `active`, and the step at whose moment it ended.
 async fn stretches(database: &Database, allocation: AllocationId) -> Vec<(bool, Option<String>)> {
@@ -111,5 +117,66 @@ async fn members_of_a_group_are_metered_one_by_one() {
     told(&database, &one, Event::ReleaseRequested, OperationId(new_id())).await;
     assert_eq!(stretches(&database, one.allocation).await, [(true, Some("releasing".to_owned()))]);
     assert_eq!(stretches(&database, two.allocation).await, [(true, None)]);
+    database.remove().await;
+}
+
+/// An allocation that is active for three minutes and a half, and somebody who pays for it.
+async fn paid_for() -> (Database, Fixture) {
+    let database = Database::new().await;
+    let fixture = database.active_allocation().await;
+    database
+        .tamper(&[
+            "INSERT INTO accounts (id) VALUES (md5('account')::uuid)",
+            "UPDATE usage_records SET account_id = md5('account')::uuid, started_at = started_at - interval '210 seconds'",
+            "UPDATE usage_records SET charged_until = started_at",
+        ])
+        .await;
+    (database, fixture)
+}
+
+#[tokio::test]
+async fn charging_waits_for_a_release_that_is_under_way_and_charges_to_its_end() {
+    let (database, fixture) = paid_for().await;
+    let mut tx = database.store.begin().await.expect("a transaction");
+    let release = report(Event::ReleaseRequested, Source::User).about(OperationId(new_id()));
+    let told = allocations::report(&mut tx, fixture.allocation, &release).await;
+    assert!(told.expect("it is told").is_applied());
+    // Whoever charges believes that it goes on for two minutes more.
+    let now = charging::now(&database.store).await.expect("a clock");
+    let until = now + SignedDuration::from_mins(2);
+    let (charged, ended) =
+        overtaken(&database, charging::charge(&database.store, until), tx.commit()).await;
+    ended.expect("the release is committed");
+    charged.expect("it is charged");
+    let exact = "SELECT count(*) FROM usage_records AS record
+                  WHERE settled_at IS NOT NULL AND charged_until = ended_at
+                    AND micros_between(started_at, ended_at) = (SELECT sum(micros) FROM usage_windows WHERE usage_record_id = record.id)";
+    assert_eq!(database.number(exact).await, 1);
+    let given_back = "SELECT count(*) FROM ledger_postings WHERE kind = 'overrun'";
+    assert_eq!(database.number(given_back).await, 0, "nothing was charged behind the end");
+    database.remove().await;
+}
+
+#[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "somebody who holds a lock for longer than the store would"
+)]
+async fn the_moment_of_a_release_is_taken_when_nobody_charges_any_more() {
+    let (database, fixture) = paid_for().await;
+    let mut charging = database.sql.begin().await.expect("a transaction");
+    let held = sqlx::query("SELECT id FROM usage_records FOR UPDATE").execute(&mut *charging);
+    held.await.expect("it is held");
+    let release =
+        database.report(fixture.allocation, Event::ReleaseRequested, OperationId(new_id()));
+    let (released, ()) = overtaken(&database, release, async {
+        let charge = "UPDATE usage_records SET charged_until = clock_timestamp()";
+        sqlx::query(charge).execute(&mut *charging).await.expect("it is charged until now");
+        charging.commit().await.expect("it is over");
+    })
+    .await;
+    assert!(released.is_applied(), "{released:?}");
+    let behind = "SELECT count(*) FROM usage_records WHERE ended_at < charged_until";
+    assert_eq!(database.number(behind).await, 0, "it was charged behind its end");
     database.remove().await;
 }

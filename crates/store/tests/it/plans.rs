@@ -3,6 +3,7 @@
 use domain::ids::OperationId;
 use domain::machines::allocation::Event;
 use jiff::Timestamp;
+use store::node_outages;
 use store::views::stuck;
 use testkit::{Database, Fixture, new_id};
 
@@ -84,5 +85,34 @@ async fn the_stuck_list_reads_no_row_that_rests() {
         )
         .await;
     assert_eq!(read, 0, "a table was read from its beginning to its end");
+    database.remove().await;
+}
+
+/// Records last for months, and outages for minutes: what is given back is found by its minutes, among however many there are.
+#[tokio::test]
+async fn what_an_outage_gives_back_is_found_without_reading_the_minutes_before_it() {
+    let database = Database::new().await;
+    let history = [
+        "INSERT INTO accounts (id) VALUES (md5('account')::uuid)",
+        "INSERT INTO usage_records (id, allocation_id, started_at, charged_until, account_id, node_id, sku, gpus, price_micros_per_gpu_second)
+         SELECT md5('record ' || n)::uuid, md5('allocation ' || n)::uuid, '2026-01-01T00:00Z', '2026-01-08T00:00Z', md5('account')::uuid,
+                md5('node')::uuid, 'h100.slice', 1, 831
+           FROM generate_series(1, 4) AS n",
+        "INSERT INTO usage_windows (usage_record_id, window_at, micros, amount_minor)
+         SELECT md5('record ' || n)::uuid, '2026-01-01T00:00Z'::timestamptz + minute * interval '1 minute', 60000000, 4
+           FROM generate_series(1, 4) AS n, generate_series(0, 7 * 1440 - 1) AS minute",
+        "INSERT INTO node_outages (id, node_id, from_at, until_at, credited_until)
+         VALUES (md5('outage')::uuid, md5('node')::uuid, '2026-01-07T00:00:30Z', '2026-01-07T00:05:30Z', '2026-01-07T00:00:30Z')",
+    ];
+    database.tamper(&history).await;
+    for statement in ["ANALYZE", "SELECT pg_stat_reset()"] {
+        assert!(database.lets(statement).await);
+    }
+    assert_eq!(node_outages::give_back(&database.store).await.expect("it is given"), 4 * 6);
+    database.store.close().await;
+    let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'usage_windows')::bigint
+                     + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'usage_windows')";
+    let read = database.number(read).await;
+    assert!((24..500).contains(&read), "{read} of 40,320 minutes were read");
     database.remove().await;
 }

@@ -5,7 +5,8 @@ use comfy_table::Cell;
 use uuid::Uuid;
 use wire::http::payments::{PaymentCase, PaymentCases, PaymentEvent, ResolvePayment};
 
-use super::super::payments::{news, shown};
+use super::super::money::amount;
+use super::super::payments::news;
 use crate::cli::{Json, teach};
 use crate::client::Client;
 use crate::exit::Done;
@@ -105,11 +106,11 @@ fn row(sheet: &Sheet, case: &PaymentCase) -> [Cell; 7] {
     let session = &case.session;
     let paid = case
         .paid_amount_minor
-        .map(|minor| shown(case.paid_currency.as_deref().unwrap_or(&session.currency), minor));
+        .map(|minor| amount(case.paid_currency.as_deref().unwrap_or(&session.currency), minor));
     [
         // Whole: it is what `resolve` takes.
         Cell::new(session.id),
-        Sheet::number(shown(&session.currency, session.amount_minor)),
+        Sheet::number(amount(&session.currency, session.amount_minor)),
         Sheet::number(paid.unwrap_or_default()),
         sheet.status(&session.status.to_string(), news(session.progress.0)),
         Cell::new(age(now(), session.created_at)),

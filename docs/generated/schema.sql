@@ -889,7 +889,7 @@ CREATE INDEX usage_credits_posting ON public.usage_credits USING btree (posting_
 
 CREATE INDEX usage_records_account ON public.usage_records USING btree (account_id, started_at);
 
-CREATE INDEX usage_records_node ON public.usage_records USING btree (node_id, started_at);
+CREATE INDEX usage_records_node_end ON public.usage_records USING btree (node_id, COALESCE(ended_at, 'infinity'::timestamp with time zone));
 
 CREATE UNIQUE INDEX usage_records_open ON public.usage_records USING btree (allocation_id) WHERE (status = 'open'::text);
 

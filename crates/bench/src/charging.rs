@@ -30,8 +30,8 @@ pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec
         done.with_context(|| statement)?;
     }
     let store = Store::open(&cluster.url(DATABASE), Options::default()).await?;
-    let mut minute = figure("charging.windows_per_second_vs_plain_sql", 0.5, 0.77);
-    let mut again = figure("charging.replay_of_a_minute_vs_the_minute", 4.0, 4.0);
+    let mut minute = Figure::new("charging.windows_per_second_vs_plain_sql", 0.5, 0.77);
+    let mut again = Figure::new("charging.replay_of_a_minute_vs_the_minute", 4.0, 4.0);
     let begin: Timestamp = BEGIN.parse()?;
     for round in 1..=i64::try_from(plan.rounds)? {
         let foreign = foreign_cpu().await;
@@ -40,20 +40,13 @@ pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec
         let (ours, replay) =
             (charge(&store, until, RECORDS).await?, charge(&store, until, 0).await?);
         let after = plain(&mut sql, 2 * round + 1).await?;
-        minute.ours.push(RECORDS as f64 / ours);
-        minute.floor.push(RECORDS as f64 / ((before + after) / 2.0));
-        again.ours.push(1.0 / replay);
-        again.floor.push(1.0 / ours);
-        minute.foreign_cpu.push(foreign);
-        again.foreign_cpu.push(foreign);
+        let records = RECORDS as f64;
+        minute.push(records / ours, records / ((before + after) / 2.0), foreign);
+        again.push(1.0 / replay, 1.0 / ours, foreign);
     }
     check(&store, &mut sql, i64::try_from(plan.rounds)? * RECORDS).await?;
     store.close().await;
     Ok(vec![minute, again])
-}
-
-fn figure(name: &'static str, must: f64, aim: f64) -> Figure {
-    Figure { name, ours: vec![], floor: vec![], must, aim, foreign_cpu: vec![] }
 }
 
 /// Records of a thousand accounts on ten thousand nodes, and the tables of the plain statement beside them.

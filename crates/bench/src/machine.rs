@@ -14,6 +14,18 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
+    /// One without any round yet.
+    pub(crate) const fn new(name: &'static str, must: f64, aim: f64) -> Figure {
+        Figure { name, ours: vec![], floor: vec![], must, aim, foreign_cpu: vec![] }
+    }
+
+    /// One more round.
+    pub(crate) fn push(&mut self, ours: f64, floor: f64, foreign_cpu: f64) {
+        self.ours.push(ours);
+        self.floor.push(floor);
+        self.foreign_cpu.push(foreign_cpu);
+    }
+
     /// The ratio of each round: rounds are adjacent in time, so they share the machine's mood.
     fn ratios(&self) -> Vec<f64> {
         self.ours.iter().zip(&self.floor).map(|(ours, floor)| ours / floor).collect()

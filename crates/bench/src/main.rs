@@ -6,6 +6,7 @@
 mod beside;
 mod charging;
 mod crashes;
+mod create;
 mod falls;
 mod load;
 mod machine;
@@ -13,6 +14,7 @@ mod product;
 mod reconnect;
 mod replicas;
 mod scaled;
+mod stage;
 mod stories;
 mod writer;
 
@@ -78,6 +80,9 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     if wanted("charging") {
         met &= measured(&runtime, async |cluster| charging::figures(cluster, plan).await)?;
     }
+    if wanted("create") {
+        met &= told(&runtime.block_on(create::figures(plan))?);
+    }
     let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {
         let line = line?;
         println!("{}", line.text);
@@ -137,10 +142,13 @@ fn measured(
     let figures = runtime.block_on(take(&cluster)).context("it could not be measured");
     drop(cluster);
     let _ = std::fs::remove_dir_all(&directory);
-    let mut met = true;
-    for figure in figures? {
+    Ok(told(&figures?))
+}
+
+/// Says them, and whether all that must be met are.
+fn told(figures: &[machine::Figure]) -> bool {
+    for figure in figures {
         println!("{}", figure.line());
-        met &= figure.is_met();
     }
-    Ok(met)
+    figures.iter().all(machine::Figure::is_met)
 }

@@ -17,15 +17,15 @@ use crate::stories::{Line, come_and_go, line, quantile};
 const P99_MAX: f64 = 50.0;
 
 /// A process of `berth serve`. It is gone when this is dropped.
-struct Replica {
+pub(crate) struct Replica {
     child: Child,
-    api: String,
+    pub(crate) api: String,
     gateway: String,
 }
 
 impl Replica {
     /// Starts one on the product's database, and waits until it is ready. Its nodes are sent to `agents_at`, or to itself.
-    async fn start(
+    pub(crate) async fn start(
         product: &Product,
         roles: &str,
         agents_at: Option<&str>,

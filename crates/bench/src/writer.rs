@@ -28,8 +28,8 @@ const SAME_SQL: &str = include_str!("sql/same.sql");
 /// The figures of the writer.
 pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec<Figure>> {
     let store = prepare(cluster).await?;
-    let mut same = figure("writer.apply_vs_same_sql", 0.6, 0.8);
-    let mut bare = figure("writer.apply_vs_same_sql_without_triggers", 0.5, 0.8);
+    let mut same = Figure::new("writer.apply_vs_same_sql", 0.6, 0.8);
+    let mut bare = Figure::new("writer.apply_vs_same_sql_without_triggers", 0.5, 0.8);
     let mut clients = vec![vec![false; ROWS / CLIENTS]; CLIENTS];
     for _ in 0..plan.rounds {
         let foreign = foreign_cpu().await;
@@ -37,9 +37,7 @@ pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec
         let ours = ours(&store, plan, &mut clients).await?;
         let floor_bare = pgbench(cluster, &without_triggers(SAME_SQL), plan)?;
         for (figure, floor) in [(&mut same, floor_same), (&mut bare, floor_bare)] {
-            figure.ours.push(ours);
-            figure.floor.push(floor);
-            figure.foreign_cpu.push(foreign);
+            figure.push(ours, floor, foreign);
         }
     }
     check(cluster).await?;
@@ -57,10 +55,6 @@ fn without_triggers(script: &str) -> String {
     copies.iter().fold(script.to_owned(), |script, (table, copy)| {
         script.replace(&format!(" {table}"), &format!(" {copy}"))
     })
-}
-
-fn figure(name: &'static str, must: f64, aim: f64) -> Figure {
-    Figure { name, ours: vec![], floor: vec![], must, aim, foreign_cpu: vec![] }
 }
 
 fn row(number: usize) -> AllocationId {

@@ -108,6 +108,10 @@ async fn batch(
         tx.rollback().await?;
         return Ok(None);
     };
+    if accounts.is_empty() {
+        tx.rollback().await?;
+        return Ok(Some((Charged::default(), last)));
+    }
     give_back_overruns(&mut tx, &accounts, (after, last)).await?;
     match charge_batch(&mut tx, statement, until, &accounts, (after, last)).await {
         Ok(charged) => {
@@ -122,37 +126,39 @@ async fn batch(
     }
 }
 
-/// The next records that have something due, as many as make one statement full: the last of them, and the accounts behind them,
-/// which are locked as far as nobody else has them. None when there are no more.
+/// The next records, as many as make one statement full, and the accounts behind those that have something due, which are locked
+/// as far as nobody else has them. None when there are no more records.
+///
+/// A page of records is read by its index before it is asked what is due of it: whoever asks for what is due can't be told by an
+/// index, and then the planner would rather read and sort them all.
 async fn hold(
     tx: &mut Tx,
     until: Timestamp,
     after: Place,
 ) -> Result<Option<(Vec<Uuid>, Place)>, Error> {
     let row = sqlx::query(
-        "WITH behind AS MATERIALIZED (
+        "WITH page AS MATERIALIZED (
             SELECT account_id, id,
-                   least($5, greatest(1, ceil(extract(epoch FROM
-                       coalesce(ended_at, date_trunc('minute', $1::timestamptz, 'UTC')) - charged_until) / 60)::bigint)) AS minutes
+                   CASE WHEN ended_at IS NULL AND charged_until >= date_trunc('minute', $1::timestamptz, 'UTC') THEN 0
+                        ELSE least($5, greatest(1, ceil(date_part('epoch',
+                             coalesce(ended_at, date_trunc('minute', $1::timestamptz, 'UTC')) - charged_until) / 60)::integer))
+                   END AS minutes
               FROM usage_records
              WHERE settled_at IS NULL AND account_id IS NOT NULL
                AND (account_id, id) > ($2, $3)
-               AND (ended_at IS NOT NULL OR charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
              ORDER BY account_id, id
              LIMIT $4
-         ), due AS MATERIALIZED (
-            SELECT account_id, id
-              FROM (SELECT account_id, id, sum(minutes) OVER (ORDER BY account_id, id) - minutes AS before FROM behind) AS counted
-             WHERE before < $4
+         ), counted AS MATERIALIZED (
+            SELECT account_id, id, minutes, sum(minutes) OVER (ROWS UNBOUNDED PRECEDING) - minutes AS before FROM page
          ), held AS MATERIALIZED (
             SELECT id
               FROM accounts
-             WHERE id IN (SELECT account_id FROM due)
+             WHERE id IN (SELECT account_id FROM counted WHERE minutes > 0 AND before < $4)
              ORDER BY id
                FOR NO KEY UPDATE SKIP LOCKED
          )
          SELECT ARRAY(SELECT id FROM held), last.account_id, last.id
-           FROM (SELECT account_id, id FROM due ORDER BY account_id DESC, id DESC LIMIT 1) AS last",
+           FROM (SELECT account_id, id FROM counted WHERE before < $4 ORDER BY account_id DESC, id DESC LIMIT 1) AS last",
     )
     .bind(until.to_sqlx())
     .bind(after.0)

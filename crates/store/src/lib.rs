@@ -139,7 +139,10 @@ impl Store {
             .statement_cache_capacity(512)
             .options([("idle_in_transaction_session_timeout", idle.as_str())])
             // Statements here are short: to compile one would take longer than to run it.
-            .options([("jit", "off")]);
+            .options([("jit", "off")])
+            // What is asked for is in memory or on a disk that does not turn: a page by its number costs what the next one does. As
+            // the database comes it would rather read a whole table than a few thousand rows by their index.
+            .options([("random_page_cost", "1.1")]);
         let pool = PgPoolOptions::new()
             .max_connections(options.connections_max)
             .acquire_timeout(options.acquire)

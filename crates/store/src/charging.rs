@@ -28,6 +28,8 @@ pub struct Charged {
     pub windows: u64,
     /// How many postings that made.
     pub postings: u64,
+    /// How many records have more minutes than one statement takes, and are not at their end yet.
+    pub behind: u64,
 }
 
 /// What time it is by the clock that stamps every step.
@@ -54,8 +56,8 @@ pub async fn charge(store: &Store, until: Timestamp) -> Result<Charged, Error> {
         all.records += pass.records;
         all.windows += pass.windows;
         all.postings += pass.postings;
-        // Another pass, as long as this one has found records: some may have more minutes than one pass takes.
-        if pass.records == 0 {
+        // Not as long as there is something to charge: where people come and go there always is, and the next minute never came.
+        if pass.behind == 0 {
             return Ok(all);
         }
     }
@@ -80,6 +82,7 @@ async fn pass(store: &Store, until: Timestamp) -> Result<Charged, Error> {
         all.records += batch.records;
         all.windows += batch.windows;
         all.postings += batch.postings;
+        all.behind += batch.behind;
         after = last;
     }
 }
@@ -215,7 +218,7 @@ macro_rules! charge_unless {
            AND (due.ended_at IS NOT NULL OR due.charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
         RETURNING due.id, due.account_id, due.project_id, due.allocation_id, due.node_id, due.gpus,
                   due.price_micros_per_gpu_second, due.micros_per_minor, due.repriced, due.started_at, due.charged_from,
-                  due.charged_until
+                  due.charged_until, due.ended_at
      ), minute AS MATERIALIZED (
         SELECT due.id, due.account_id, due.project_id,
                micros_between(date_trunc('minute', due.started_at, 'UTC'), clipped.window_at) / 60000000 AS number,
@@ -281,7 +284,8 @@ macro_rules! charge_unless {
          GROUP BY 1, 2
             ON CONFLICT (project_id, month) DO UPDATE SET spent_minor = project_spending.spent_minor + EXCLUDED.spent_minor
      )
-     SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM minute), (SELECT count(*) FROM posted)"
+     SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM minute), (SELECT count(*) FROM posted),
+            (SELECT count(*) FROM due WHERE charged_until < coalesce(ended_at, date_trunc('minute', $1::timestamptz, 'UTC')))"
         )
     };
 }
@@ -317,7 +321,7 @@ async fn charge_batch(
         .await?;
     let count =
         |column: usize| -> Result<u64, Error> { Ok(row.try_get::<i64, _>(column)?.unsigned_abs()) };
-    Ok(Charged { records: count(0)?, windows: count(1)?, postings: count(2)? })
+    Ok(Charged { records: count(0)?, windows: count(1)?, postings: count(2)?, behind: count(3)? })
 }
 
 /// Records that end before the moment up to which they were charged: only a clock that was set back can do that. What was

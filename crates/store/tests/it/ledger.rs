@@ -79,6 +79,32 @@ async fn what_is_far_behind_is_charged_by_statements_of_the_usual_size() {
     database.remove().await;
 }
 
+/// Where people come and go there is always somebody who has just gone: whoever charges must come to an end all the same, or the
+/// next minute is never charged.
+#[tokio::test]
+async fn charging_ends_although_somebody_goes_all_the_time() {
+    let database = metered(3, 40).await;
+    for statement in [
+        // There are no allocations behind these records.
+        "ALTER TABLE usage_records DROP CONSTRAINT usage_records_allocation_id_fkey",
+        "CREATE FUNCTION one_goes() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+            UPDATE usage_records SET ended_at = charged_until + interval '1 second'
+             WHERE id = (SELECT id FROM usage_records WHERE ended_at IS NULL ORDER BY id LIMIT 1);
+            RETURN NULL;
+         END $$",
+        "CREATE TRIGGER one_goes AFTER INSERT ON usage_windows FOR EACH STATEMENT EXECUTE FUNCTION one_goes()",
+    ] {
+        assert!(database.lets(statement).await);
+    }
+    let charged = charging::charge(&database.store, after(20)).await.expect("it is charged");
+    assert!(charged.windows >= 39 * 20, "{charged:?}");
+    let gone =
+        database.number("SELECT count(*) FROM usage_records WHERE ended_at IS NOT NULL").await;
+    assert!((1..10).contains(&gone), "it went on until {gone} of 40 had gone");
+    database.remove().await;
+}
+
 #[tokio::test]
 async fn sql_counts_money_as_the_domain_does() {
     let database = Database::new().await;

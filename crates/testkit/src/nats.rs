@@ -29,31 +29,25 @@ impl NatsServer {
         for old in ports_files(&place) {
             std::fs::remove_file(old).expect("it is removed");
         }
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(crate::tool("nats-server"))
-            .args(["--jetstream", "--addr", "127.0.0.1", "--port", &port])
-            .arg("--store_dir")
-            .arg(&place)
-            .arg("--ports_file_dir")
-            .arg(&place)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server starts");
+        let child = spawn(&place, &port);
         let mut server = NatsServer { child, place, port: 0 };
         let reached = async {
             loop {
                 if let Some(port) = server.told_port() {
                     break port;
                 }
+                // While it was away somebody may have got its port for a moment: whoever connects to nobody, over and over, can
+                // even meet themselves there.
+                if server.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                    server.child = spawn(&server.place, &port);
+                }
                 let _ =
-                    tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>())
+                    tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>())
                         .await;
             }
         };
-        server.port =
-            tokio::time::timeout(PATIENCE, reached).await.expect("nats-server says its port");
+        let reached = tokio::time::timeout(PATIENCE, reached).await;
+        server.port = reached.expect("nats-server says its port");
         server
     }
 
@@ -84,6 +78,21 @@ impl NatsServer {
         self.place = PathBuf::new();
         NatsServer::at(place, Some(port)).await
     }
+}
+
+fn spawn(place: &Path, port: &str) -> Child {
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(crate::tool("nats-server"))
+        .args(["--jetstream", "--addr", "127.0.0.1", "--port", port])
+        .arg("--store_dir")
+        .arg(place)
+        .arg("--ports_file_dir")
+        .arg(place)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nats-server starts")
 }
 
 fn ports_files(place: &Path) -> Vec<PathBuf> {

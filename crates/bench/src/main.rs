@@ -80,7 +80,8 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     if wanted("charging") {
         met &= measured(&runtime, async |cluster| charging::figures(cluster, plan).await)?;
     }
-    if wanted("create") {
+    // Not among the others yet: whoever works on it asks for it.
+    if only == "create" {
         met &= told(&runtime.block_on(create::figures(plan))?);
     }
     let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {

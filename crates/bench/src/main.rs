@@ -6,7 +6,6 @@
 mod beside;
 mod charging;
 mod crashes;
-mod create;
 mod falls;
 mod load;
 mod machine;
@@ -14,7 +13,6 @@ mod product;
 mod reconnect;
 mod replicas;
 mod scaled;
-mod stage;
 mod stories;
 mod writer;
 
@@ -79,10 +77,6 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     }
     if wanted("charging") {
         met &= measured(&runtime, async |cluster| charging::figures(cluster, plan).await)?;
-    }
-    // Not among the others yet: whoever works on it asks for it.
-    if only == "create" {
-        met &= told(&runtime.block_on(create::figures(plan))?);
     }
     let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {
         let line = line?;

@@ -17,15 +17,15 @@ use crate::stories::{Line, come_and_go, line, quantile};
 const P99_MAX: f64 = 50.0;
 
 /// A process of `berth serve`. It is gone when this is dropped.
-pub(crate) struct Replica {
+struct Replica {
     child: Child,
-    pub(crate) api: String,
+    api: String,
     gateway: String,
 }
 
 impl Replica {
     /// Starts one on the product's database, and waits until it is ready. Its nodes are sent to `agents_at`, or to itself.
-    pub(crate) async fn start(
+    async fn start(
         product: &Product,
         roles: &str,
         agents_at: Option<&str>,

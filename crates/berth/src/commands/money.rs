@@ -364,10 +364,8 @@ pub(crate) fn minor(text: &str, currency: &str) -> Done<i64> {
     let digits = Currency::parse(currency).map_or(2, |known| known.digits());
     let wrong = || {
         let example = amount(currency, 2_550);
-        let sentence = format!(
-            "{:?} is no amount: write it like {example}, without the currency",
-            say::clean(text)
-        );
+        let example = example.split(' ').next().unwrap_or_default();
+        let sentence = format!("{:?} is no amount: write it like {example}", say::clean(text));
         Failure::new(Exit::Usage, sentence)
     };
     let (negative, unsigned) = match text.trim().strip_prefix('-') {

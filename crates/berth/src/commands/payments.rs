@@ -56,9 +56,9 @@ impl Topup {
         let currency = client.balance(None).await?.currency;
         let amount_minor = minor(&self.amount, &currency)?;
         if amount_minor < 1 {
-            let sentence =
-                "a topup is more than nothing; what was paid is given back by who runs this";
-            return Err(Failure::new(Exit::Usage, sentence));
+            let sentence = "a top-up is more than nothing";
+            let advice = "To get back what was paid, ask those who run this.";
+            return Err(Failure::new(Exit::Usage, sentence).with("advice", advice.to_owned()));
         }
         let made = client.checkout(&NewCheckoutSession { amount_minor }).await?;
         let url = made.url.as_deref().unwrap_or_default().to_owned();

@@ -7,6 +7,7 @@ use spine::workflow::embedded::Embedded;
 use spine::{Clock, Duties, Spine, Wake};
 use store::Store;
 
+use crate::desks::Desks;
 use crate::keys::Keys;
 use crate::payment::provider::Payments;
 use crate::policies::{Current, Policies};
@@ -36,7 +37,8 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let current = Current::new(policies);
     current.turn(&store::policies::list(&store).await?);
     let (payments, post) = (Payments::default(), Post::default());
-    let ctx = Ctx { store, clock, wake, workflows, keys, current, payments, post };
+    let desks = Desks::new(&store, &clock, &current);
+    let ctx = Ctx { store, clock, wake, workflows, keys, current, payments, post, desks };
     engine.define(doors::workflows::table(&ctx));
     let spine = Spine {
         store: ctx.store.clone(),

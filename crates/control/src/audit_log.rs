@@ -247,6 +247,11 @@ impl<'a> Deed<'a> {
         Ok(audit_log::append_answering(tx, &self.entry(DONE), answer).await?)
     }
 
+    /// The entry of it, done.
+    pub(crate) fn done(&self) -> NewEntry {
+        self.entry(DONE)
+    }
+
     fn entry(&self, outcome: &'static str) -> NewEntry {
         let Deed { caller, action, .. } = self;
         NewEntry {

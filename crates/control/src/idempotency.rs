@@ -7,13 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use spine::Clock;
 use store::Tx;
 use store::audit_log::Answering;
-use store::idempotency::{KeyRef, Taken};
+use store::idempotency::{KeyRef, OwnKey, StoredAnswer, Taken};
 use uuid::Uuid;
 
 use crate::account::secret::sha256;
 use crate::audit_log::{DONE, Deed};
+use crate::policies::Current;
 use crate::{Ctx, Error};
 
 /// How many keys are forgotten at a time.
@@ -49,12 +51,17 @@ impl Key {
         Key { principal, route, key, fingerprint, flight: Mutex::new(None) }
     }
 
+    /// The same, to be asked for together with others.
+    pub(crate) fn own(&self) -> OwnKey {
+        OwnKey { principal: self.principal, route: self.route, key: self.key.clone() }
+    }
+
     fn stored(&self) -> KeyRef<'_> {
         KeyRef { principal: self.principal, route: self.route, key: &self.key }
     }
 
     /// Marks the key as at work. A story that is run again after a lost race still has its mark.
-    fn take_off(&self) -> Result<(), Error> {
+    pub(crate) fn take_off(&self) -> Result<(), Error> {
         let mut flight = locked(&self.flight);
         if flight.is_none() {
             let name = (self.principal, self.route, self.key.clone());
@@ -131,7 +138,7 @@ pub async fn begin<T: DeserializeOwned>(ctx: &Ctx, key: Option<&Key>) -> Result<
 
 async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Begun<T>, Error> {
     let mut tx = ctx.store.begin().await?;
-    let (now, expired_before) = (ctx.clock.now(), expired_before(ctx));
+    let (now, expired_before) = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
     let fingerprint = &key.fingerprint;
     let taken =
         store::idempotency::take(&mut tx, key.stored(), fingerprint, now, expired_before).await?;
@@ -140,6 +147,17 @@ async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Beg
         Taken::Answered(answer) => answer,
     };
     tx.rollback().await?;
+    Ok(Begun::Known(replayed(key, answer)?))
+}
+
+/// What was answered before, to the same request.
+///
+/// # Errors
+/// [`Error::IdempotencyMismatch`] when it was another one, [`Error::Conflict`] when the answer was a secret.
+pub(crate) fn replayed<T: DeserializeOwned>(
+    key: &Key,
+    answer: StoredAnswer,
+) -> Result<Answer<T>, Error> {
     if answer.fingerprint != key.fingerprint {
         return Err(Error::IdempotencyMismatch);
     }
@@ -150,7 +168,7 @@ async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Beg
     };
     let body = serde_json::from_value(body)
         .map_err(|_| Error::Broken("a stored answer can't be read".to_owned()))?;
-    Ok(Begun::Known(Answer { status: answer.status, body, replayed: true }))
+    Ok(Answer { status: answer.status, body, replayed: true })
 }
 
 /// Writes down who did it, stores the answer and commits.
@@ -226,10 +244,12 @@ fn settled<T>(key: Option<&Key>, status: u16, body: T) -> Answer<T> {
 /// # Errors
 /// When the store fails.
 pub async fn prune(ctx: &Ctx) -> Result<u64, Error> {
-    Ok(store::idempotency::prune(&ctx.store, expired_before(ctx), PRUNE_BATCH).await?)
+    Ok(store::idempotency::prune(&ctx.store, expired_before(&ctx.clock, &ctx.current), PRUNE_BATCH)
+        .await?)
 }
 
-fn expired_before(ctx: &Ctx) -> Timestamp {
-    let ttl = SignedDuration::from_secs(i64::from(ctx.policies().idempotency_ttl_seconds));
-    ctx.clock.now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
+/// A key from before this has expired.
+pub(crate) fn expired_before(clock: &Clock, current: &Current) -> Timestamp {
+    let ttl = SignedDuration::from_secs(i64::from(current.get().idempotency_ttl_seconds));
+    clock.now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
 }

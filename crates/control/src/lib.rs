@@ -13,6 +13,7 @@ pub mod billing;
 pub mod caller;
 pub mod catalogue;
 pub mod claim;
+pub mod desks;
 pub mod documents;
 pub mod doors;
 mod error;
@@ -41,6 +42,7 @@ use store::Store;
 
 pub use assembly::{Assembled, assemble};
 pub use caller::Caller;
+use desks::Desks;
 pub use error::Error;
 use keys::Keys;
 use payment::provider::Payments;
@@ -66,6 +68,8 @@ pub struct Ctx {
     pub post: Post,
     /// Whom people pay through, once that is said.
     pub payments: Payments,
+    /// Where what many ask at once is answered together.
+    pub desks: Desks,
 }
 
 impl Ctx {

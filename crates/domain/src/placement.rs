@@ -2,6 +2,7 @@
 //! for a group whose members do not fit one by one is that decided here too, over nodes that are locked: see [`pack`].
 
 pub mod pack;
+pub mod stock;
 
 use crate::ids::SlotId;
 

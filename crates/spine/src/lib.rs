@@ -10,10 +10,12 @@ mod error;
 mod pump;
 pub mod relay;
 pub mod timer;
+pub mod together;
 pub mod wake;
 pub mod workflow;
 
 pub use assembly::{Duties, Spine};
 pub use clock::Clock;
 pub use error::Error;
+pub use together::Together;
 pub use wake::Wake;

@@ -54,6 +54,13 @@ pub struct Terms {
     pub ssh_keys: Vec<String>,
 }
 
+impl Terms {
+    /// What shape it has, as the database calls it.
+    pub(crate) const fn shape(&self) -> &'static str {
+        if self.whole { "baremetal" } else { "gpu_slice" }
+    }
+}
+
 /// Adds an allocation.
 ///
 /// # Errors
@@ -77,7 +84,7 @@ pub async fn insert(tx: &mut Tx, allocation: &NewAllocation, birth: Birth) -> Re
     .bind(allocation.terms.owner_id)
     .bind(&allocation.terms.region)
     .bind(&allocation.terms.image)
-    .bind(if allocation.terms.whole { "baremetal" } else { "gpu_slice" })
+    .bind(allocation.terms.shape())
     .bind(allocation.terms.price_micros_per_gpu_second)
     .bind(&allocation.terms.currency)
     .bind(&allocation.terms.ssh_keys)

@@ -87,24 +87,38 @@ pub async fn insert(tx: &mut Tx, token: &NewToken<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The live token with that hash, and whose it is: the one statement that every request pays.
+/// The live tokens with these hashes, and whose they are: the one statement that every request pays, or several together.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn find_live_by_hash(store: &Store, hash: &[u8; 32]) -> Result<Option<Live>, Error> {
-    let row = sqlx::query(
+pub async fn find_live_by_hash(
+    store: &Store,
+    hashes: &[[u8; 32]],
+) -> Result<Vec<Option<Live>>, Error> {
+    let hashes: Vec<&[u8]> = hashes.iter().map(<[u8; 32]>::as_slice).collect();
+    let rows = sqlx::query(
         "SELECT token.id, token.scopes, token.expires_at, token.last_used_at,
-                users.id, users.email, users.name, users.operator
-           FROM api_tokens AS token
+                users.id, users.email, users.name, users.operator, asked.place
+           FROM unnest($1::bytea[]) WITH ORDINALITY AS asked (secret_hash, place)
+           JOIN api_tokens AS token ON token.secret_hash = asked.secret_hash
            JOIN users ON users.id = token.user_id
-          WHERE token.secret_hash = $1 AND token.revoked_at IS NULL AND users.disabled_at IS NULL",
+          WHERE token.revoked_at IS NULL AND users.disabled_at IS NULL",
     )
-    .bind(&hash[..])
-    .fetch_optional(store.pool())
+    .bind(&hashes)
+    .fetch_all(store.pool())
     .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
+    let mut found = vec![None; hashes.len()];
+    for row in &rows {
+        let place: i64 = row.try_get(8)?;
+        let here = usize::try_from(place - 1).ok().and_then(|place| found.get_mut(place));
+        if let Some(here) = here {
+            *here = Some(live(row)?);
+        }
+    }
+    Ok(found)
+}
+
+fn live(row: &PgRow) -> Result<Live, Error> {
     let user = User {
         id: row.try_get(4)?,
         email: row.try_get(5)?,
@@ -112,13 +126,13 @@ pub async fn find_live_by_hash(store: &Store, hash: &[u8; 32]) -> Result<Option<
         operator: row.try_get(7)?,
         enabled: true,
     };
-    Ok(Some(Live {
+    Ok(Live {
         id: row.try_get(0)?,
         user,
-        scopes: scopes(&row, 1)?,
-        expires_at: at(&row, 2)?,
-        last_used_at: maybe_at(&row, 3)?,
-    }))
+        scopes: scopes(row, 1)?,
+        expires_at: at(row, 2)?,
+        last_used_at: maybe_at(row, 3)?,
+    })
 }
 
 /// Writes down when tokens were last used. Never an earlier moment than is known.

@@ -20,6 +20,24 @@ pub struct KeyRef<'a> {
     pub key: &'a str,
 }
 
+/// The same, owned: what waits with others to be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnKey {
+    /// Whose.
+    pub principal: Uuid,
+    /// On which route.
+    pub route: &'static str,
+    /// What they call it.
+    pub key: String,
+}
+
+impl OwnKey {
+    /// The key, borrowed.
+    pub fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef { principal: self.principal, route: self.route, key: &self.key }
+    }
+}
+
 /// An answer as it was stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredAnswer {

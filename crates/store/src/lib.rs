@@ -6,6 +6,7 @@
 //! - One module a noun for everything else.
 
 pub mod accounts;
+pub mod admission;
 pub mod allocation_groups;
 pub mod allocations;
 pub mod api_tokens;
@@ -197,6 +198,11 @@ impl Store {
         self.pool.close().await;
     }
 
+    /// A fresh identity, for what will be written in a transaction that has not begun.
+    pub fn new_id(&self) -> Uuid {
+        self.ids.next()
+    }
+
     /// How many connections this process has, and how many of them nobody uses.
     pub fn connections(&self) -> (usize, usize) {
         (self.pool.size() as usize, self.pool.num_idle())
@@ -247,6 +253,11 @@ impl Tx {
     /// A fresh identity, greater than those before it, so that rows made later stand later in their index.
     pub fn new_id(&self) -> Uuid {
         self.ids.next()
+    }
+
+    /// As many fresh identities.
+    pub(crate) fn new_ids(&self, count: usize) -> Vec<Uuid> {
+        (0..count).map(|_| self.new_id()).collect()
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {

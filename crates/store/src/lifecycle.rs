@@ -81,6 +81,11 @@ pub(crate) async fn born_all<M: Stored>(
     Ok(())
 }
 
+/// [`born`] for rows of several facts, as parts of the statement that inserts them: see [`statement::births_in`].
+pub(crate) fn births_in<M: Stored>(part: &str, at: &str) -> String {
+    statement::births_in(M::table(), part, at)
+}
+
 /// Reports an event to the row `id` of a machine that stands alone.
 ///
 /// When it moves the row, the caller's transaction holds the row, its log record and the messages its rule publishes;

@@ -4,27 +4,34 @@
 use domain::ids::NodeId;
 use domain::placement::{FreeSlot, choose};
 use domain::policy::ProjectRole;
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
 use lifecycle::Code as _;
-use sqlx::Row as _;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row as _};
 use uuid::Uuid;
 
-use crate::{Error, Tx};
+use crate::idempotency::{OwnKey, StoredAnswer};
+use crate::{Error, Store, Tx};
 
 /// What is asked for, as far as it decides on what terms.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct Asked {
     /// By whom.
     pub user: Uuid,
     /// For which project.
     pub project: Uuid,
     /// What.
-    pub sku: &'a str,
+    pub sku: String,
     /// Which image; the SKU's first when nobody says.
-    pub image: Option<&'a str>,
+    pub image: Option<String>,
     /// Where.
-    pub region: &'a str,
+    pub region: String,
     /// Who may log in.
-    pub ssh_keys: &'a [Uuid],
+    pub ssh_keys: Vec<Uuid>,
+    /// The key of the request, if it has one by itself.
+    pub key: Option<OwnKey>,
 }
 
 /// What a SKU is.
@@ -55,6 +62,8 @@ pub struct Terms {
     pub ssh_keys: Vec<(Uuid, String)>,
     /// Who pays for the project; none when it has no account.
     pub payer: Option<Payer>,
+    /// What the request was answered before, if it was.
+    pub answered: Option<StoredAnswer>,
 }
 
 /// Who pays for a project, and what they can.
@@ -68,8 +77,9 @@ pub struct Payer {
     pub cap_and_spent_minor: Option<(i64, i64)>,
 }
 
-/// `$1` project, `$2` user, `$3` SKU, `$4` image, `$5` region, `$6` SSH keys.
-const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id = $1 AND user_id = $2),
+/// `$1` projects, `$2` users, `$3` SKUs, `$4` images, `$5` regions, `$6` SSH keys, as arrays in text; `$7` to `$9` the keys of the
+/// requests, `$10` from when on a key counts.
+const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id = asked.project_id AND user_id = asked.user_id),
                 sku.shape, sku.gpus_allowed,
                 coalesce((SELECT price_micros_per_gpu_second
                             FROM sku_prices
@@ -78,35 +88,71 @@ const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id =
                            LIMIT 1), sku.price_micros_per_gpu_second), sku.currency,
                 (SELECT image
                    FROM sku_images
-                  WHERE sku_images.sku = sku.code AND ($4::text IS NULL OR image = $4)
+                  WHERE sku_images.sku = sku.code AND (asked.image IS NULL OR image = asked.image)
                   ORDER BY position
                   LIMIT 1),
-                EXISTS (SELECT 1 FROM regions WHERE code = $5),
-                ARRAY(SELECT id FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id),
-                ARRAY(SELECT public_key FROM ssh_keys WHERE user_id = $2 AND id = ANY($6) ORDER BY id),
+                EXISTS (SELECT 1 FROM regions WHERE code = asked.region),
+                ARRAY(SELECT id FROM ssh_keys WHERE user_id = asked.user_id AND id = ANY(asked.ssh_keys::uuid[]) ORDER BY id),
+                ARRAY(SELECT public_key FROM ssh_keys WHERE user_id = asked.user_id AND id = ANY(asked.ssh_keys::uuid[]) ORDER BY id),
                 account.currency, account.balance_minor, project.spend_cap_minor,
                 coalesce((SELECT spent_minor
                             FROM project_spending
-                           WHERE project_id = $1 AND month = (date_trunc('month', clock_timestamp(), 'UTC') AT TIME ZONE 'UTC')::date), 0)
-           FROM (SELECT 1) AS always
-           LEFT JOIN skus AS sku ON sku.code = $3
-           LEFT JOIN projects AS project ON project.id = $1
-           LEFT JOIN accounts AS account ON account.id = project.account_id";
+                           WHERE project_id = asked.project_id AND month = (date_trunc('month', clock_timestamp(), 'UTC') AT TIME ZONE 'UTC')::date), 0),
+                known.fingerprint, known.http_status, known.body
+           FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[], $9::text[])
+                WITH ORDINALITY
+                AS asked (project_id, user_id, sku, image, region, ssh_keys, principal, route, key, place)
+           LEFT JOIN idempotency_keys AS known
+             ON known.principal = asked.principal AND known.route = asked.route AND known.key = asked.key
+                AND known.http_status IS NOT NULL AND known.created_at >= $10
+           LEFT JOIN skus AS sku ON sku.code = asked.sku
+           LEFT JOIN projects AS project ON project.id = asked.project_id
+           LEFT JOIN accounts AS account ON account.id = project.account_id
+          ORDER BY asked.place";
 
-/// Reads everything a request is judged by, in one statement.
+/// Reads everything that requests are judged by, in one statement: the terms of each, in their order. An answer from before
+/// `expired_before` is none.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
-    let row = sqlx::query(TERMS)
-        .bind(asked.project)
-        .bind(asked.user)
-        .bind(asked.sku)
-        .bind(asked.image)
-        .bind(asked.region)
-        .bind(asked.ssh_keys)
-        .fetch_one(tx.connection())
-        .await?;
+pub async fn terms(
+    store: &Store,
+    asked: &[Asked],
+    expired_before: Timestamp,
+) -> Result<Vec<Terms>, Error> {
+    let rows = asking(asked, expired_before).fetch_all(store.pool()).await?;
+    rows.iter().map(read_terms).collect()
+}
+
+/// The terms of one request, as this transaction sees them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn terms_in(tx: &mut Tx, asked: Asked) -> Result<Terms, Error> {
+    let asked = [asked];
+    read_terms(&asking(&asked, Timestamp::MAX).fetch_one(tx.connection()).await?)
+}
+
+fn asking(asked: &[Asked], expired_before: Timestamp) -> Query<'_, Postgres, PgArguments> {
+    let literal = |asked: &Asked| {
+        let keys: Vec<String> = asked.ssh_keys.iter().map(Uuid::to_string).collect();
+        format!("{{{}}}", keys.join(","))
+    };
+    let keys = || asked.iter().map(|asked| asked.key.as_ref());
+    sqlx::query(TERMS)
+        .bind(asked.iter().map(|asked| asked.project).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| asked.user).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| asked.sku.as_str()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| asked.image.as_deref()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|asked| asked.region.as_str()).collect::<Vec<_>>())
+        .bind(asked.iter().map(literal).collect::<Vec<_>>())
+        .bind(keys().map(|key| key.map(|key| key.principal)).collect::<Vec<_>>())
+        .bind(keys().map(|key| key.map(|key| key.route)).collect::<Vec<_>>())
+        .bind(keys().map(|key| key.map(|key| key.key.as_str())).collect::<Vec<_>>())
+        .bind(expired_before.to_sqlx())
+}
+
+fn read_terms(row: &PgRow) -> Result<Terms, Error> {
     let role: Option<&str> = row.try_get(0)?;
     let shape: Option<&str> = row.try_get(1)?;
     let sku = match shape {
@@ -135,11 +181,19 @@ pub async fn terms(tx: &mut Tx, asked: &Asked<'_>) -> Result<Terms, Error> {
         region_known: row.try_get(6)?,
         ssh_keys: ids.into_iter().zip(keys).collect(),
         payer,
+        answered: match row.try_get::<Option<i16>, _>(14)? {
+            None => None,
+            Some(status) => Some(StoredAnswer {
+                fingerprint: row.try_get(13)?,
+                status: u16::try_from(status).unwrap_or_default(),
+                body: row.try_get(15)?,
+            }),
+        },
     })
 }
 
 /// What is to be placed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// Where.
     pub region: &'a str,
@@ -269,7 +323,7 @@ pub async fn lock_candidates(
     .bind(images)
     .fetch_all(tx.connection())
     .await?;
-    let candidate = |row: &sqlx::postgres::PgRow| {
+    let candidate = |row: &PgRow| {
         let node = NodeId(row.try_get(0)?);
         Ok(Candidate { node, free: row.try_get(1)?, images: row.try_get(2)? })
     };
@@ -302,7 +356,7 @@ async fn free_slots(tx: &mut Tx, node: NodeId) -> Result<Vec<FreeSlot>, Error> {
     .bind(node.uuid())
     .fetch_all(tx.connection())
     .await?;
-    let slot = |row: &sqlx::postgres::PgRow| {
+    let slot = |row: &PgRow| {
         let id: Uuid = row.try_get(0)?;
         Ok(FreeSlot { id: id.into(), index: row.try_get(1)?, numa: row.try_get(2)? })
     };

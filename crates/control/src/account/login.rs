@@ -36,7 +36,7 @@ pub struct Request {
 /// [`Error::Unauthenticated`], the same for a token that is unknown, expired or revoked, or whose user is shut out.
 pub async fn authenticate(ctx: &Ctx, text: &str, request: Request) -> Result<Caller, Error> {
     let hash = secret::hash_of(text).ok_or(REFUSED_TOKEN)?;
-    let live = store::api_tokens::find_live_by_hash(&ctx.store, &hash).await?;
+    let live = ctx.desks.token(hash).await?;
     let now = ctx.clock.now();
     let live = live.filter(|live| now < live.expires_at).ok_or(REFUSED_TOKEN)?;
     tokens::note_use(live.id, live.last_used_at, now);

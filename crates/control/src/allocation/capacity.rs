@@ -3,12 +3,12 @@
 
 use domain::policy::Permission;
 use store::Tx;
-use store::placement::{self, Asked, Funnel, SkuTerms, Wanted};
+use store::placement::{self, Funnel, SkuTerms, Wanted};
 use uuid::Uuid;
 use wire::http::catalogue::{CapacityExplained, CapacityQuestion};
 use wire::problem::{Filter, Narrowed};
 
-use super::judge::{Ask, alternatives, offered};
+use super::judge::{self, Ask, alternatives};
 use crate::{Caller, Ctx, Error};
 
 /// What each filter took away from what was asked for.
@@ -52,17 +52,13 @@ pub async fn explain(
         keys_place: String::new(),
     };
     let mut tx = ctx.store.begin().await?;
-    let asked = Asked {
-        user: caller.user_id,
-        project: ask.project,
-        sku: ask.sku,
-        image: ask.image,
-        region: ask.region,
-        ssh_keys: ask.ssh_keys,
+    let terms = placement::terms_in(&mut tx, judge::question(caller, &ask, None)).await?;
+    let offered = match judge::offer(&ask, &terms) {
+        Ok((sku, _)) => Ok(sku),
+        Err(unmet) => Err(unmet.told(&mut tx, &ask).await?),
     };
-    let terms = placement::terms(&mut tx, &asked).await?;
-    let explained = match offered(&mut tx, &ask, &terms).await {
-        Ok((sku, _)) => {
+    let explained = match offered {
+        Ok(sku) => {
             let funnel = funnel(&mut tx, &ask, &sku).await?;
             let fits = funnel.fitting > 0;
             let would_fit =

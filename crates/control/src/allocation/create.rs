@@ -1,14 +1,15 @@
-//! Create: the request is judged, placed and written in one transaction; what follows is the provision's story.
+//! Create: the request is judged, placed and written, together with those that came with it; what follows is the provision's story.
 //! Door: POST /allocations.
 
 use domain::ids::AllocationId;
 use serde_json::json;
 use wire::http::allocations::{Allocation, NewAllocation};
 
-use super::judge::{self, Ask};
-use super::view::{self, Viewer};
+use super::admit::{self, CREATED, Settled, Verdict, Wish};
+use super::judge::{self, Ask, Judged};
+use super::view::Viewer;
 use crate::audit_log::{Action, Deed};
-use crate::idempotency::{Answer, Begun, Key, begin, finish};
+use crate::idempotency::{Answer, Key, expired_before, replayed};
 use crate::{Caller, Ctx, Error};
 
 /// Somebody asks for GPUs. Either they are theirs when this answers, or it says why not and what would fit.
@@ -36,23 +37,54 @@ pub async fn request(
     if !faults.is_empty() {
         return Err(Error::Invalid(faults));
     }
-    let mut tx = match begin(ctx, Some(key)).await? {
-        Begun::Known(answer) => return Ok(answer),
-        Begun::Fresh(tx) => tx,
+    key.take_off()?;
+    let terms = ctx.desks.terms(judge::question(caller, &ask, Some(key.own()))).await?;
+    if let Some(answer) = terms.answered.clone() {
+        return replayed(key, answer);
+    }
+    let judged = match judge::judged(ctx, &ask, &terms) {
+        Ok(judged) => judged,
+        Err(unmet) => {
+            let mut tx = ctx.store.begin().await?;
+            return Err(unmet.told(&mut tx, &ask).await?);
+        }
     };
-    let judged = judge::judge(ctx, &mut tx, caller, &ask).await?;
-    let Some(place) = judge::find(&mut tx, &ask, &judged).await? else {
-        return Err(judge::no_capacity(&mut tx, &ask, &judged.sku).await?);
+    let sku = judged.sku.clone();
+    let wish = wish(ctx, caller, (&ask, judged), key);
+    trace::note("allocation_id", wish.new.id);
+    let settled = match ctx.desks.admission(wish.clone()).await? {
+        Verdict::Made(shown) => Settled::Made(shown),
+        Verdict::Full => Settled::Full,
+        Verdict::Alone => {
+            let times = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
+            admit::alone(&ctx.store, times, &wish).await?
+        }
     };
-    let role = judged.role;
-    let id = AllocationId(tx.new_id());
-    trace::note("allocation_id", id);
-    judge::write(&mut tx, caller, id, (&ask, judged), (&place, None)).await?;
+    match settled {
+        Settled::Made(shown) => Ok(Answer { status: CREATED, body: *shown, replayed: false }),
+        Settled::Answered(answer) => replayed(key, answer),
+        Settled::Full => {
+            let mut tx = ctx.store.begin().await?;
+            Err(judge::no_capacity(&mut tx, &ask, &sku).await?)
+        }
+    }
+}
 
-    let viewer = Viewer::of(caller, Some(role));
-    let shown = view::in_transaction(&mut tx, id, viewer).await?;
+/// Everything that will be written of it.
+fn wish(ctx: &Ctx, caller: &Caller, (ask, judged): (&Ask<'_>, Judged), key: &Key) -> Wish {
+    let id = AllocationId(ctx.store.new_id());
+    let viewer = Viewer::of(caller, Some(judged.role));
+    let (new, birth) = judge::agreed(|| ctx.store.new_id(), caller, id, (ask, judged), None);
     let deed = Deed::new(caller, Action::AllocationCreate, "allocation", id)
-        .in_project(asked.project_id)
-        .with(json!({ "sku": asked.sku, "gpus": asked.gpus, "region": asked.region }));
-    finish(tx, &deed, Some(key), 201, shown).await
+        .in_project(ask.project)
+        .with(json!({ "sku": ask.sku, "gpus": ask.gpus, "region": ask.region }));
+    Wish {
+        new,
+        birth,
+        viewer,
+        entry: deed.done(),
+        key: key.own(),
+        fingerprint: key.fingerprint,
+        trace: trace::current(),
+    }
 }

@@ -1,12 +1,13 @@
 //! What one allocation is asked for: judged, placed, written. Shared by a request for one and by the members of a group; each
 //! step is a part of the caller's transaction.
 
-use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId, SlotId};
+use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId};
 use domain::policy::{Permission, ProjectRole};
-use store::allocations::Terms as Agreed;
+use store::Tx;
+use store::allocations::{NewAllocation, Terms as Agreed};
+use store::idempotency::OwnKey;
 use store::lifecycle::Birth;
 use store::placement::{self, Asked, Payer, Place, SkuTerms, Terms, Wanted};
-use store::{Tx, allocations, claims};
 use uuid::Uuid;
 use wire::problem::{Alternative, Fault};
 
@@ -82,6 +83,19 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
     (!fine).then(|| format!("1 to {NAME_CHARS_MAX} characters, none of them control characters"))
 }
 
+/// What has to be looked up before a request is judged.
+pub(crate) fn question(caller: &Caller, ask: &Ask<'_>, key: Option<OwnKey>) -> Asked {
+    Asked {
+        user: caller.user_id,
+        project: ask.project,
+        sku: ask.sku.to_owned(),
+        image: ask.image.map(str::to_owned),
+        region: ask.region.to_owned(),
+        ssh_keys: ask.ssh_keys.to_vec(),
+        key,
+    }
+}
+
 /// Whether they may have it, and on what terms: one statement, unless it is refused.
 ///
 /// # Errors
@@ -92,20 +106,75 @@ pub(crate) async fn judge(
     caller: &Caller,
     ask: &Ask<'_>,
 ) -> Result<Judged, Error> {
-    let question = Asked {
-        user: caller.user_id,
-        project: ask.project,
-        sku: ask.sku,
-        image: ask.image,
-        region: ask.region,
-        ssh_keys: ask.ssh_keys,
-    };
-    let terms = placement::terms(tx, &question).await?;
-    let role = may_create(&terms)?;
-    let keys = named_keys(ask, &terms)?;
-    let (sku, image) = offered(tx, ask, &terms).await?;
+    let terms = placement::terms_in(tx, question(caller, ask, None)).await?;
+    match judged(ctx, ask, &terms) {
+        Ok(judged) => Ok(judged),
+        Err(unmet) => Err(unmet.told(tx, ask).await?),
+    }
+}
+
+/// The same on terms that are known.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn judged(ctx: &Ctx, ask: &Ask<'_>, terms: &Terms) -> Result<Judged, Unmet> {
+    let role = may_create(terms)?;
+    let keys = named_keys(ask, terms)?;
+    let (sku, image) = offer(ask, terms)?;
     can_pay(ctx, ask, (&sku, terms.payer.as_ref()))?;
     Ok(Judged { role, sku, image, keys })
+}
+
+/// Why somebody can't have what they ask for.
+#[derive(Debug)]
+pub(crate) enum Unmet {
+    /// As this says.
+    Said(Error),
+    /// There is no such SKU.
+    NoSku,
+    /// There is no such region.
+    NoRegion(SkuTerms),
+    /// The SKU does not come with so many GPUs.
+    NoCount(SkuTerms),
+    /// The SKU does not run that image.
+    NoImage,
+}
+
+impl From<Error> for Unmet {
+    fn from(error: Error) -> Unmet {
+        Unmet::Said(error)
+    }
+}
+
+impl Unmet {
+    /// The same as people are told it, with what there is instead.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn told(self, tx: &mut Tx, ask: &Ask<'_>) -> Result<Error, Error> {
+        let (detail, would_fit) = match self {
+            Unmet::Said(error) => return Ok(error),
+            Unmet::NoSku => {
+                let known = placement::sku_codes(tx).await?.join(", ");
+                (format!("there is no SKU {:?}; there are {known}", ask.sku), Vec::new())
+            }
+            Unmet::NoRegion(sku) => {
+                let fits = alternatives(tx, ask, &sku).await?;
+                (format!("there is no region {:?}", ask.region), fits)
+            }
+            Unmet::NoCount(sku) => {
+                let counts: Vec<String> = sku.gpus_allowed.iter().map(i16::to_string).collect();
+                let (of, counts) = (ask.sku, counts.join(", "));
+                let fits = alternatives(tx, ask, &sku).await?;
+                (format!("the SKU {of} comes with {counts} GPUs, not {}", ask.gpus), fits)
+            }
+            Unmet::NoImage => {
+                let image = ask.image.unwrap_or_default();
+                (format!("the SKU {} does not run the image {image:?}", ask.sku), Vec::new())
+            }
+        };
+        Ok(Error::SkuUnavailable { detail, would_fit, narrowed: Vec::new() })
+    }
 }
 
 /// The best place for it, locked; none only if it truly does not fit.
@@ -122,18 +191,15 @@ pub(crate) async fn find(
     Ok(placement::find(tx, &wanted).await?)
 }
 
-/// Writes it down at its place, as a member of a group or on its own.
-///
-/// # Errors
-/// When the store fails.
-pub(crate) async fn write(
-    tx: &mut Tx,
+/// The allocation that comes of it, as a member of a group or on its own.
+pub(crate) fn agreed(
+    new_id: impl Fn() -> Uuid,
     caller: &Caller,
     id: AllocationId,
     (ask, judged): (&Ask<'_>, Judged),
-    (place, member_of): (&Place, Option<(AllocationGroupId, bool)>),
-) -> Result<(), Error> {
-    let agreed = Agreed {
+    member_of: Option<(AllocationGroupId, bool)>,
+) -> (NewAllocation, Birth) {
+    let terms = Agreed {
         name: Some(ask.name.map_or_else(|| made_up(ask.sku, id), str::to_owned)),
         owner_id: Some(caller.user_id),
         region: ask.region.to_owned(),
@@ -143,20 +209,18 @@ pub(crate) async fn write(
         currency: judged.sku.currency,
         ssh_keys: judged.keys,
     };
-    let new = allocations::NewAllocation {
+    let new = NewAllocation {
         id,
         project_id: ask.project,
         member_of,
-        provision: OperationId(tx.new_id()),
+        provision: OperationId(new_id()),
         sku: ask.sku.to_owned(),
         gpus: ask.gpus,
-        terms: agreed,
+        terms,
     };
-    let mut birth = Birth::new(EventId(tx.new_id()), caller.actor());
+    let mut birth = Birth::new(EventId(new_id()), caller.actor());
     birth.cause = Some(caller.cause());
-    allocations::insert(tx, &new, birth.clone()).await?;
-    let slots: Vec<SlotId> = place.slots.iter().map(|slot| slot.id).collect();
-    Ok(claims::insert_all(tx, id, place.node, &slots, &birth).await?)
+    (new, birth)
 }
 
 fn may_create(terms: &Terms) -> Result<ProjectRole, Error> {
@@ -220,39 +284,17 @@ fn named_keys(ask: &Ask<'_>, terms: &Terms) -> Result<Vec<String>, Error> {
 }
 
 /// The SKU and the image, if there are such and they go together.
-pub(crate) async fn offered(
-    tx: &mut Tx,
-    ask: &Ask<'_>,
-    terms: &Terms,
-) -> Result<(SkuTerms, String), Error> {
-    let unavailable = |detail: String, would_fit| {
-        Err(Error::SkuUnavailable { detail, would_fit, narrowed: Vec::new() })
-    };
+pub(crate) fn offer(ask: &Ask<'_>, terms: &Terms) -> Result<(SkuTerms, String), Unmet> {
     let Some(sku) = terms.sku.clone() else {
-        let known = placement::sku_codes(tx).await?.join(", ");
-        return unavailable(
-            format!("there is no SKU {:?}; there are {known}", ask.sku),
-            Vec::new(),
-        );
+        return Err(Unmet::NoSku);
     };
     if !terms.region_known {
-        let fits = alternatives(tx, ask, &sku).await?;
-        return unavailable(format!("there is no region {:?}", ask.region), fits);
+        return Err(Unmet::NoRegion(sku));
     }
     if !sku.gpus_allowed.contains(&ask.gpus) {
-        let counts: Vec<String> = sku.gpus_allowed.iter().map(i16::to_string).collect();
-        let detail =
-            format!("the SKU {} comes with {} GPUs, not {}", ask.sku, counts.join(", "), ask.gpus);
-        let fits = alternatives(tx, ask, &sku).await?;
-        return unavailable(detail, fits);
+        return Err(Unmet::NoCount(sku));
     }
-    let Some(image) = sku.image.clone() else {
-        let image = ask.image.unwrap_or_default();
-        return unavailable(
-            format!("the SKU {} does not run the image {image:?}", ask.sku),
-            Vec::new(),
-        );
-    };
+    let image = sku.image.clone().ok_or(Unmet::NoImage)?;
     Ok((sku, image))
 }
 

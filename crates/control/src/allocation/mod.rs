@@ -2,6 +2,7 @@
 //! shown.
 
 pub mod abandon;
+pub(crate) mod admit;
 pub mod capacity;
 pub mod clean;
 pub mod cleanup;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use domain::ids::{AllocationGroupId, AllocationId, NodeId};
+use domain::ids::{AllocationGroupId, AllocationId, NodeId, SlotId};
 use domain::placement::pack::{Bin, Item, Packing, pack};
-use store::Tx;
 use store::placement::{self, Candidate, Sought};
+use store::{Tx, allocations, claims};
 
 use crate::allocation::judge::{self, Ask, Judged};
 use crate::{Caller, Error};
@@ -84,8 +84,12 @@ pub(super) async fn all(
             return Ok(Some((index, crowded)));
         };
         let ask = Ask { name: Some(&member.name), ..member.ask.clone() };
-        let part_of = (&place, Some((group, member.required)));
-        judge::write(tx, caller, member.id, (&ask, member.judged.clone()), part_of).await?;
+        let part_of = Some((group, member.required));
+        let asked = (&ask, member.judged.clone());
+        let (new, birth) = judge::agreed(|| tx.new_id(), caller, member.id, asked, part_of);
+        allocations::insert(tx, &new, birth.clone()).await?;
+        let slots: Vec<SlotId> = place.slots.iter().map(|slot| slot.id).collect();
+        claims::insert_all(tx, member.id, place.node, &slots, &birth).await?;
     }
     Ok(None)
 }

@@ -6,6 +6,7 @@
 )]
 
 mod account;
+mod admission;
 mod allocation_cancel;
 mod allocation_create;
 mod allocation_groups;

@@ -68,7 +68,7 @@ impl Change<'_> {
         let trace = if event.publishes.is_empty() { 0 } else { take() };
         for topic in &event.publishes {
             let message = Message { machine, event: event.code, from: Some(from), to, topic };
-            message.append(&mut statement, "moved", [take(), 3, 7, trace]);
+            message.append(&mut statement, "moved, moment", &Luggage::bound([take(), 3, 7, trace]));
         }
         statement
             + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known), (SELECT watched FROM moved)"
@@ -110,7 +110,7 @@ pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> Stri
             to: initial,
             topic,
         };
-        message.append(&mut statement, "logged", [position + 8, 2, 6, 7]);
+        message.append(&mut statement, "logged, moment", &Luggage::bound([position + 8, 2, 6, 7]));
     }
     statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
 }
@@ -128,6 +128,38 @@ pub(crate) fn births(machine: &Table, table: &str) -> String {
     )
 }
 
+/// The first log records of the rows of `part`, another part of the statement that inserts them, and the message of each birth: as
+/// parts of that statement. `part` has `id`, `event_id`, `operation_id`, `source`, `actor` and `cause`, and, for a machine that
+/// publishes its births, `message_id` and `traceparent`; `at` is the moment of all of them.
+pub(crate) fn births_in(machine: &Table, part: &str, at: &str) -> String {
+    debug_assert!(machine.born.len() < 2, "each message needs an identity of its own");
+    let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
+    let mut parts = format!(
+        "{name}_logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
+            operation_id, source, actor, cause, occurred_at) \
+         SELECT '{name}', id, 1, event_id, '{born}', NULL, '{initial}', operation_id, source, actor, cause, {at} FROM {part})",
+        born = lifecycle::writer::BORN,
+    );
+    for topic in machine.born {
+        let message = Message {
+            machine: name,
+            event: lifecycle::writer::BORN,
+            from: None,
+            to: initial,
+            topic,
+        };
+        let luggage = Luggage {
+            id: "message_id".to_owned(),
+            event_id: "event_id".to_owned(),
+            operation: "operation_id".to_owned(),
+            trace: "traceparent".to_owned(),
+        };
+        let rows = format!("(SELECT *, 1::bigint AS seq, {at} AS at FROM {part}) AS newborn");
+        message.append(&mut parts, &rows, &luggage);
+    }
+    parts
+}
+
 /// One outbox row: a pointer with a little luggage. Consumers load the row and trust only what can't change.
 struct Message<'a> {
     machine: &'a str,
@@ -137,22 +169,35 @@ struct Message<'a> {
     topic: &'a str,
 }
 
+/// What comes with a message, as expressions.
+struct Luggage {
+    id: String,
+    event_id: String,
+    operation: String,
+    trace: String,
+}
+
+impl Luggage {
+    /// Bound as the parameters of these numbers.
+    fn bound(numbers: [usize; 4]) -> Luggage {
+        let [id, event_id, operation, trace] = numbers.map(|number| format!("${number}"));
+        Luggage { id, event_id, operation, trace }
+    }
+}
+
 impl Message<'_> {
-    /// `part` is the part of the statement that has the row; `id`, `event_id`, `operation` and `trace` are parameters.
-    fn append(
-        &self,
-        statement: &mut String,
-        part: &str,
-        [id, event_id, operation, trace]: [usize; 4],
-    ) {
+    /// `rows` is where the statement has the row and its moment: `id`, `seq` and `at`.
+    fn append(&self, statement: &mut String, rows: &str, luggage: &Luggage) {
         let Message { machine, event, from, to, topic } = self;
+        let Luggage { id, event_id, operation, trace } = luggage;
         let from = from.map_or_else(|| "NULL".to_owned(), |from| format!("'{from}'"));
+        let name = id.trim_start_matches('$');
         let _ = write!(
             statement,
-            ", message_{id} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent) \
-             SELECT ${id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
-             'id', id, 'seq', seq, 'event', '{event}', 'event_id', ${event_id}::uuid, 'from', {from}::text, \
-             'to', '{to}', 'operation_id', ${operation}::uuid, 'occurred_at', at), at, ${trace}::text FROM {part}, moment)"
+            ", message_{name} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent) \
+             SELECT {id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
+             'id', id, 'seq', seq, 'event', '{event}', 'event_id', {event_id}::uuid, 'from', {from}::text, \
+             'to', '{to}', 'operation_id', {operation}::uuid, 'occurred_at', at), at, {trace}::text FROM {rows})"
         );
     }
 }

@@ -209,7 +209,10 @@ async fn token(database: &Database, user: Uuid, hash: u8) -> Uuid {
 }
 
 async fn live(store: &Store, hash: u8) -> Option<api_tokens::Live> {
-    api_tokens::find_live_by_hash(store, &[hash; 32]).await.expect("it answers")
+    let asked = [[0; 32], [hash; 32]];
+    let mut found = api_tokens::find_live_by_hash(store, &asked).await.expect("it answers");
+    assert_eq!(found.first(), Some(&None), "nobody has that");
+    found.pop().flatten()
 }
 
 #[tokio::test]
@@ -277,9 +280,16 @@ async fn keys_that_are_asked_for_are_found_or_named_as_unknown() {
     let nobodys = new_id();
     let asked = [second, foreign, first, nobodys, second];
     // What a request for GPUs is judged by: her own keys, and nobody else's.
-    let question =
-        Asked { user: ada, project: new_id(), sku: "", image: None, region: "", ssh_keys: &asked };
-    let terms = database.in_transaction(async |tx| placement::terms(tx, &question).await).await;
+    let question = Asked {
+        user: ada,
+        project: new_id(),
+        sku: String::new(),
+        image: None,
+        region: String::new(),
+        ssh_keys: asked.to_vec(),
+        key: None,
+    };
+    let terms = database.in_transaction(async |tx| placement::terms_in(tx, question).await).await;
     let ids: Vec<Uuid> = terms.expect("it answers").ssh_keys.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [first, second]);
     let deleted = async |id| {

@@ -1,0 +1,96 @@
+//! Where what many ask at the same time is answered together: tokens are looked up, requests judged and admitted, several by one
+//! statement. Whoever is told nothing there asks alone, and gets an error of their own.
+
+use jiff::Timestamp;
+use spine::together::Limits;
+use spine::{Clock, Together};
+use store::Store;
+use store::api_tokens::{self, Live};
+use store::placement::{self, Asked, Terms};
+
+use crate::Error;
+use crate::allocation::admit::{self, Verdict, Wish};
+use crate::idempotency::expired_before;
+use crate::policies::Current;
+
+/// What is only read. A batch is a statement.
+const READS: Limits = Limits { at_once: 2, batch_max: 64 };
+/// What is written. A batch is a transaction: short enough that nobody in it waits for long.
+const WRITES: Limits = Limits { at_once: 2, batch_max: 32 };
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Desks {
+    store: Store,
+    clock: Clock,
+    current: Current,
+    tokens: Together<[u8; 32], Option<Option<Live>>>,
+    terms: Together<Asked, Option<Terms>>,
+    admissions: Together<Wish, Verdict>,
+}
+
+impl Desks {
+    /// The desks of one process.
+    pub(crate) fn new(store: &Store, clock: &Clock, current: &Current) -> Desks {
+        let (store, clock, current) = (store.clone(), clock.clone(), current.clone());
+        let of = store.clone();
+        let tokens = Together::new("tokens", READS, move |hashes: Vec<[u8; 32]>| {
+            let store = of.clone();
+            async move { told(api_tokens::find_live_by_hash(&store, &hashes).await, hashes.len()) }
+        });
+        let of = (store.clone(), clock.clone(), current.clone());
+        let terms = Together::new("terms", READS, move |asked: Vec<Asked>| {
+            let (store, clock, current) = of.clone();
+            async move {
+                let expired = expired_before(&clock, &current);
+                told(placement::terms(&store, &asked, expired).await, asked.len())
+            }
+        });
+        let of = (store.clone(), clock.clone(), current.clone());
+        let admissions = Together::new("admissions", WRITES, move |wishes| {
+            let (store, clock, current) = of.clone();
+            async move {
+                let (now, expired) = (clock.now(), expired_before(&clock, &current));
+                admit::together(&store, (now, expired), wishes).await
+            }
+        });
+        Desks { store, clock, current, tokens, terms, admissions }
+    }
+
+    /// The live token with that hash.
+    pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Option<Live>, Error> {
+        if let Some(live) = self.tokens.ask(hash).await? {
+            return Ok(live);
+        }
+        Ok(api_tokens::find_live_by_hash(&self.store, &[hash]).await?.pop().flatten())
+    }
+
+    /// On what terms somebody may have something.
+    pub(crate) async fn terms(&self, asked: Asked) -> Result<Terms, Error> {
+        if let Some(terms) = self.terms.ask(asked.clone()).await? {
+            return Ok(terms);
+        }
+        let terms = placement::terms(&self.store, &[asked], self.expired_before()).await?.pop();
+        terms.ok_or_else(|| Error::Broken("a question has no terms".to_owned()))
+    }
+
+    /// Whether somebody gets what they were found to be allowed.
+    pub(crate) async fn admission(&self, wish: Wish) -> Result<Verdict, Error> {
+        Ok(self.admissions.ask(wish).await?)
+    }
+
+    fn expired_before(&self) -> Timestamp {
+        expired_before(&self.clock, &self.current)
+    }
+}
+
+/// An answer each; nothing for anybody when the statement failed.
+fn told<T>(answers: Result<Vec<T>, store::Error>, count: usize) -> Vec<Option<T>> {
+    match answers {
+        Ok(answers) => answers.into_iter().map(Some).collect(),
+        Err(error) => {
+            tracing::debug!(%error, count, "a batch of questions failed: each is asked alone");
+            (0..count).map(|_| None).collect()
+        }
+    }
+}

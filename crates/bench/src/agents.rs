@@ -142,6 +142,6 @@ async fn idle(stage: &Stage, count: usize, plan: Plan) -> anyhow::Result<Vec<Fig
     Ok(vec![
         of("P17", "idle_memory", "MB").goal(600.0, 300.0).once(memory, None, mood),
         of("P17", "idle_cpu", "% of a core").goal(10.0, 5.0).once(percent, None, mood),
-        of("P18", "idle_commits", "/s").goal(0.05, 0.01).once(per_second, Some(budget), mood),
+        of("P18", "idle_commits", "/s").must(0.05).once(per_second, Some(budget), mood),
     ])
 }

@@ -95,10 +95,10 @@ fn of(clients: usize) -> Vec<Figure> {
         1 => vec![
             rate.note("one at a time: P2 is what counts"),
             Figure::less("P2", "create.p50_1", "ms").goal(2.0, 1.5),
-            Figure::less("P2", "create.p99_1", "ms").goal(5.0, 5.0),
+            Figure::less("P2", "create.p99_1", "ms").must(5.0),
         ],
-        8 => vec![rate.goal(0.6, 1.0)],
-        _ => vec![rate.goal(0.6, 1.5)],
+        8 => vec![rate.must(0.6)],
+        _ => vec![rate.aim(1.5)],
     }
 }
 

@@ -72,6 +72,18 @@ impl Figure {
         self
     }
 
+    /// What refutes the goal when it is missed, where there is nothing more to aim for.
+    pub(crate) const fn must(mut self, must: f64) -> Figure {
+        self.must = Some(must);
+        self
+    }
+
+    /// What we aim for, where nothing refutes the goal.
+    pub(crate) const fn aim(mut self, aim: f64) -> Figure {
+        self.aim = Some(aim);
+        self
+    }
+
     /// Under which circumstances.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Figure {
         self.note = Some(note.into());

@@ -79,10 +79,13 @@ async fn reached(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![p50, p99])
 }
 
-/// Waits until every fact has left the outbox and has been handled by all who hear it.
+/// Waits until every fact has left the outbox and has been handled by all who hear it, and every run has queued its task: what is left
+/// of one round would be in the way of the next.
 async fn settled(sql: &PgPool) -> anyhow::Result<()> {
     drained(sql).await?;
-    fallen_to_none(sql, "SELECT count(*) FROM bus_deliveries WHERE dead_at IS NULL").await
+    fallen_to_none(sql, "SELECT count(*) FROM bus_deliveries WHERE dead_at IS NULL").await?;
+    let without_task = "SELECT (SELECT count(*) FROM allocations) - (SELECT count(DISTINCT allocation_id) FROM node_tasks)";
+    fallen_to_none(sql, without_task).await
 }
 
 /// Waits until every fact has left the outbox.
@@ -111,8 +114,8 @@ async fn drain(plan: Plan) -> anyhow::Result<Figure> {
     let stage = Stage::set(setting).await?;
     let sql = stage.sql().await?;
     let count = if plan.quick { 3_000 } else { 20_000 };
-    let mut figure = Figure::more("P13", "outbox.drain_per_second", "/s").goal(0.5, 1.0);
-    let mut made = 0;
+    let mut figure = Figure::more("P13", "outbox.drain_per_second", "/s").must(0.5);
+    let mut made = 0_i64;
     for round in 1..=plan.rounds.min(3) {
         ask(&stage.product, &sql, CLIENTS, Until::Asked(count)).await?;
         let mood = Mood::look().await;

@@ -181,14 +181,10 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     let p99 = |what| quantile(&times(&asked, what), 0.99);
     Ok(vec![
         of("all_back", "s").goal(30.0, 10.0).once(ready_after + back.seconds, None, mood),
-        of("people_p99", "ms").goal(500.0, 100.0).once(p99(None), None, mood),
+        of("people_p99", "ms").must(500.0).once(p99(None), None, mood),
         of("create_p99", "ms").once(p99(Some("create")), None, mood),
         of("memory_most", "MB").goal(600.0, 300.0).once(back.memory_mb, None, mood),
         // They take their turns: so many a second are let in, with the little that a burst is.
-        of("handshakes_most", "/s").goal(120.0, 120.0).once(
-            back.handshakes_in_a_second,
-            None,
-            mood,
-        ),
+        of("handshakes_most", "/s").must(120.0).once(back.handshakes_in_a_second, None, mood),
     ])
 }

@@ -78,7 +78,7 @@ async fn one_after_another(runs: usize) -> anyhow::Result<Vec<Figure>> {
         |figure: Figure, times: &[f64], share| figure.once(quantile(times, share), None, mood);
     Ok(vec![
         once(of("P12", "story.create_to_active_p50").goal(25.0, 10.0), &took, 0.5),
-        once(of("P12", "story.create_to_active_p99").goal(100.0, 50.0), &took, 0.99),
+        once(of("P12", "story.create_to_active_p99").must(100.0), &took, 0.99),
         once(of("P7", "story.release_to_released_p50"), &gave_back, 0.5),
         once(of("P7", "story.release_to_released_p99"), &gave_back, 0.99),
     ])

@@ -86,10 +86,8 @@ fn page(report: &Report, circumstances: &str) -> anyhow::Result<String> {
          `fsync`, `synchronous_commit` and `full_page_writes` are on, and asked for.\n\n",
     );
     writeln!(page, "{circumstances}\n")?;
-    let busy = |figure: &&Figure| {
-        // NaN is not below anything either.
-        !(figure.taken().foreign_cpu <= FOREIGN_MAX)
-    };
+    // What could not be looked at is more than anything in this order.
+    let busy = |figure: &&Figure| figure.taken().foreign_cpu.total_cmp(&FOREIGN_MAX).is_gt();
     let busy = report.figures.iter().filter(busy).count();
     if busy > 0 {
         writeln!(
@@ -138,8 +136,16 @@ fn row(figure: &Figure) -> String {
     };
     let verdict = match (figure.must.is_some(), figure.is_met(), figure.is_reached()) {
         (_, false, _) => "missed",
-        (true, true, true) => "aim",
+        (true, true, true) if figure.aim.is_some() => "aim",
+        (true, true, true) => "met",
         (true, true, false) => "met",
+        (false, true, reached) if figure.aim.is_some() => {
+            if reached {
+                "aim"
+            } else {
+                "not yet"
+            }
+        }
         (false, true, _) => "",
     };
     let [least, most] = taken.spread;

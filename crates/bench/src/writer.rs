@@ -33,7 +33,7 @@ pub(crate) async fn figures(cluster: &Cluster, plan: Plan) -> anyhow::Result<Vec
     let store = prepare(cluster).await?;
     let of = |name: &str| Figure::more("P8", name, "/s").note(format!("{CLIENTS} at once"));
     let mut figures = [
-        of("writer.apply_vs_cas_one").goal(0.6, 2.0),
+        of("writer.apply_vs_cas_one").must(0.6),
         of("writer.apply_vs_same_sql").goal(0.6, 0.8),
         of("writer.apply_vs_same_sql_without_triggers").goal(0.5, 0.8),
     ];

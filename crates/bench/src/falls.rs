@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::crashes::{Settled, Tally, settle};
 use crate::load::{Dice, Pace, audit, client, doubled, unasked_restarts};
+use crate::machine::now;
 use crate::product::{Product, pause};
 use crate::stories::Line;
 
@@ -168,11 +169,6 @@ async fn fall(
 fn postmaster(folder: &Path) -> Option<u32> {
     let text = std::fs::read_to_string(folder.join("data/postmaster.pid")).ok()?;
     text.lines().next()?.trim().parse().ok()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn milliseconds(since: Instant) -> u64 {

@@ -1,69 +1,38 @@
-//! Figures, and what the machine was doing while they were taken.
+//! What the machine is, what it was doing while figures were taken, and what processes cost it.
 
-use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// One figure: ours and the floor, round by round.
-pub(crate) struct Figure {
-    pub(crate) name: &'static str,
-    pub(crate) ours: Vec<f64>,
-    pub(crate) floor: Vec<f64>,
-    /// The ratio below which the bench fails, and the one we aim for.
-    pub(crate) must: f64,
-    pub(crate) aim: f64,
-    pub(crate) foreign_cpu: Vec<f64>,
+use anyhow::Context as _;
+
+/// What the machine and we were doing in a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mood {
+    /// The share of all cores that others were using right before it.
+    pub(crate) foreign_cpu: f64,
+    /// What whoever asks has used of the same cores, in seconds, if somebody was asking.
+    pub(crate) client_cpu: Option<f64>,
 }
 
-impl Figure {
-    /// One without any round yet.
-    pub(crate) const fn new(name: &'static str, must: f64, aim: f64) -> Figure {
-        Figure { name, ours: vec![], floor: vec![], must, aim, foreign_cpu: vec![] }
+impl Mood {
+    /// Looks before a round.
+    pub(crate) async fn look() -> Mood {
+        Mood { foreign_cpu: foreign_cpu().await, client_cpu: None }
     }
 
-    /// One more round.
-    pub(crate) fn push(&mut self, ours: f64, floor: f64, foreign_cpu: f64) {
-        self.ours.push(ours);
-        self.floor.push(floor);
-        self.foreign_cpu.push(foreign_cpu);
-    }
-
-    /// The ratio of each round: rounds are adjacent in time, so they share the machine's mood.
-    fn ratios(&self) -> Vec<f64> {
-        self.ours.iter().zip(&self.floor).map(|(ours, floor)| ours / floor).collect()
-    }
-
-    pub(crate) fn is_met(&self) -> bool {
-        median(&self.ratios()) >= self.must
-    }
-
-    pub(crate) fn line(&self) -> String {
-        let ratios = self.ratios();
-        let (low, high) = (smallest(&ratios), largest(&ratios));
-        json!({
-            "name": self.name,
-            "ours": rounded(median(&self.ours)),
-            "floor": rounded(median(&self.floor)),
-            "ratio": rounded(median(&ratios)),
-            "spread": [rounded(low), rounded(high)],
-            "must": self.must,
-            "aim": self.aim,
-            "ok": self.is_met(),
-            "load": load(),
-            "foreign_cpu": rounded(median(&self.foreign_cpu)),
-        })
-        .to_string()
+    /// The same, with what our own asking has cost.
+    pub(crate) const fn asking(self, seconds: f64) -> Mood {
+        Mood { client_cpu: Some(seconds), ..self }
     }
 }
 
-fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
-fn smallest(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn largest(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+pub(crate) fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1_000.0
 }
 
 pub(crate) fn median(values: &[f64]) -> f64 {
@@ -72,15 +41,22 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn load() -> Option<f64> {
+/// The value below which a share of the sorted values lies.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = ((sorted.len() as f64) * share).ceil() as usize;
+    sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+/// The mean load of the last minute, the bench included.
+pub(crate) fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// The share of all cores that is busy while we do nothing: somebody else's work.
 #[expect(clippy::disallowed_methods, reason = "it has to look twice, some time apart")]
-pub(crate) async fn foreign_cpu() -> f64 {
+async fn foreign_cpu() -> f64 {
     let before = busy_and_total();
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     match (before, busy_and_total()) {
         (Some(before), Some(after)) if after.1 > before.1 => {
             (after.0 - before.0) / (after.1 - before.1)
@@ -100,4 +76,62 @@ fn busy_and_total() -> Option<(f64, f64)> {
         .collect();
     let total: f64 = ticks.iter().take(8).sum();
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
+}
+
+/// CPU seconds of our own process, which is whoever asks.
+pub(crate) fn own_cpu() -> f64 {
+    cpu_seconds(Path::new("/proc/self")).unwrap_or(f64::NAN)
+}
+
+/// Memory in MB and CPU seconds of a process.
+pub(crate) fn usage(process: u32) -> anyhow::Result<(f64, f64)> {
+    let folder = Path::new("/proc").join(process.to_string());
+    let status = std::fs::read_to_string(folder.join("status"))?;
+    let kilobytes = kilobytes_of(&status, "VmRSS:").context("VmRSS")?;
+    Ok((kilobytes / 1024.0, cpu_seconds(&folder)?))
+}
+
+fn cpu_seconds(folder: &Path) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(folder.join("stat"))?;
+    let after_name = stat.rsplit(')').next().context("stat")?;
+    let words: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks: f64 = words[11].parse::<f64>()? + words[12].parse::<f64>()?;
+    // A tick is a hundredth of a second on every Linux we run on.
+    Ok(ticks / 100.0)
+}
+
+fn kilobytes_of(text: &str, label: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Memory of a process and all its children in MB, in which what several share is counted once.
+pub(crate) fn family_memory(process: u32) -> anyhow::Result<f64> {
+    let mut family = vec![process];
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Ok(other) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent == Some(process.to_string().as_str()) {
+            family.push(other);
+        }
+    }
+    let mut kilobytes = 0.0;
+    for member in family {
+        let path = Path::new("/proc").join(member.to_string()).join("smaps_rollup");
+        // One that has ended meanwhile has no memory.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        kilobytes += kilobytes_of(&text, "Pss:").unwrap_or_default();
+    }
+    Ok(kilobytes / 1024.0)
+}
+
+/// Cores, memory and kernel, in words that name nobody's machine.
+pub(crate) fn described() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let memory = kilobytes_of(&read("/proc/meminfo"), "MemTotal:").unwrap_or(f64::NAN);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let gibibytes = memory / 1024.0 / 1024.0;
+    format!("{cores} cores, {gibibytes:.0} GiB, Linux {}", kernel.trim())
 }

@@ -1,19 +1,32 @@
-//! `make bench`: what the product costs, as ratios of what Postgres itself does with the same SQL in the same run.
+//! `make bench`: what the product costs, as ratios of what Postgres itself does in the same run where there is such a thing.
 //! One JSON line a figure; the exit code says whether every figure that must be met is.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are its product")]
 
+mod agents;
 mod beside;
 mod charging;
+mod client;
 mod crashes;
+mod create;
 mod falls;
+mod figure;
+mod flat;
+mod footprint;
 mod load;
 mod machine;
+mod open;
+mod outbox;
 mod product;
+mod raw;
 mod reconnect;
+mod recovery;
+mod release;
 mod replicas;
 mod scaled;
+mod stage;
 mod stories;
+mod table;
 mod writer;
 
 use std::process::ExitCode;
@@ -22,40 +35,86 @@ use std::time::Duration;
 use anyhow::Context as _;
 use store::cluster::{Cluster, Durability};
 
+use figure::Figure;
+use stories::Line;
+
 /// How long and how often.
 #[derive(Clone, Copy)]
 struct Plan {
+    /// Whether nobody has time.
+    quick: bool,
     rounds: usize,
     round: Duration,
+    /// Allocations that come and go.
     runs: usize,
     agents: usize,
+    /// Of a storm.
     requests: usize,
     /// Of billing, beside which people ask.
     minutes: usize,
 }
 
+const QUICK: Plan = Plan {
+    quick: true,
+    rounds: 3,
+    round: Duration::from_secs(1),
+    runs: 50,
+    agents: 200,
+    requests: 2_000,
+    minutes: 1,
+};
+
+const FULL: Plan = Plan {
+    quick: false,
+    rounds: 5,
+    round: Duration::from_secs(4),
+    runs: 500,
+    agents: 10_000,
+    requests: 10_000,
+    minutes: 5,
+};
+
+/// A part of a run, the goals that it measures, and whether a short run has time for it.
+struct Part {
+    name: &'static str,
+    goals: &'static [&'static str],
+    quick: bool,
+}
+
+const fn part(name: &'static str, goals: &'static [&'static str], quick: bool) -> Part {
+    Part { name, goals, quick }
+}
+
+/// All of them, in their order.
+const PARTS: &[Part] = &[
+    part("create", &["P1", "P2", "P3"], true),
+    part("flat", &["P6"], false),
+    part("recovery", &["P21"], false),
+    part("release", &["P7"], false),
+    part("writer", &["P8"], true),
+    part("to_active", &["P12"], true),
+    part("outbox", &["P13"], false),
+    part("charging", &["P14", "P15"], true),
+    part("beside", &["P16"], false),
+    part("agents", &["P9", "P10", "P11", "P17", "P18"], false),
+    part("replicas", &["P9"], false),
+    part("reconnect", &["P19"], false),
+    part("footprint", &["P20"], true),
+    part("storm", &[], false),
+];
+
+/// What a run has come to.
+#[derive(Default)]
+struct Report {
+    figures: Vec<Figure>,
+    /// Goals that could not be measured, and why.
+    failed: Vec<(&'static str, String)>,
+    missed: bool,
+}
+
 fn main() -> ExitCode {
     let quick = std::env::var_os("QUICK").is_some_and(|value| value == "1");
-    let plan = if quick {
-        Plan {
-            rounds: 3,
-            round: Duration::from_secs(2),
-            runs: 100,
-            agents: 200,
-            requests: 2_000,
-            minutes: 1,
-        }
-    } else {
-        Plan {
-            rounds: 5,
-            round: Duration::from_secs(6),
-            runs: 500,
-            agents: 2_000,
-            requests: 10_000,
-            minutes: 5,
-        }
-    };
-    match run(plan) {
+    match run(if quick { QUICK } else { FULL }) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -65,85 +124,111 @@ fn main() -> ExitCode {
     }
 }
 
+fn given(name: &str, default: u32) -> anyhow::Result<u32> {
+    std::env::var(name).map_or(Ok(default), |text| text.parse().with_context(|| name.to_owned()))
+}
+
 /// All of it, or only the part that ONLY names.
-fn run(plan: Plan) -> anyhow::Result<bool> {
+fn run(mut plan: Plan) -> anyhow::Result<bool> {
+    plan.agents = usize::try_from(given("AGENTS", u32::try_from(plan.agents)?)?)?;
     let only = std::env::var("ONLY").unwrap_or_default();
-    let wanted = |part: &str| only.is_empty() || only == part;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut met = true;
-    if wanted("writer") {
-        met &= measured(&runtime, async |cluster| writer::figures(cluster, plan).await)?;
-    }
-    if wanted("charging") {
-        met &= measured(&runtime, async |cluster| charging::figures(cluster, plan).await)?;
-    }
-    let mut say = |line: anyhow::Result<stories::Line>| -> anyhow::Result<()> {
-        let line = line?;
+    if let Some(line) = long(&runtime, &only)? {
         println!("{}", line.text);
-        met &= line.met;
-        Ok(())
+        return Ok(line.met);
+    }
+    let wanted = |part: &&Part| match only.as_str() {
+        "" => part.quick || !plan.quick,
+        only => part.name == only,
     };
+    let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
+    anyhow::ensure!(!parts.is_empty(), "there is no part {only}");
+    let mut report = Report::default();
+    for part in parts {
+        eprintln!("== {}", part.name);
+        if let Err(error) = take(&runtime, part, plan, &mut report) {
+            // The others are worth knowing nevertheless.
+            eprintln!("{}: {error:#}", part.name);
+            report.missed = true;
+            let why = |goal: &&'static str| (*goal, format!("{error:#}"));
+            report.failed.extend(part.goals.iter().map(why));
+        }
+    }
+    if let Some(path) = std::env::var_os("TABLE") {
+        table::write(path.as_ref(), &report)?;
+    }
+    Ok(!report.missed)
+}
+
+/// The runs that take minutes, and so are only for who asks for them.
+fn long(runtime: &tokio::runtime::Runtime, only: &str) -> anyhow::Result<Option<Line>> {
+    let seed = u64::from(given("SEED", std::process::id())?);
     // Whoever asks for a number of crashes wants nothing else.
     if let Ok(kills) = std::env::var("CRASHES") {
-        say(runtime.block_on(crashes::run(kills.parse()?)))?;
-        return Ok(met);
+        return Ok(Some(runtime.block_on(crashes::run(kills.parse()?))?));
     }
-    // Minutes long, and so only for who asks for it.
-    let given = |name: &str, default: u32| -> anyhow::Result<u32> {
-        std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
-    };
-    let seed = u64::from(given("SEED", std::process::id())?);
-    if only == "scaled" {
-        let minutes = u64::from(given("MINUTES", 10)?);
-        say(runtime.block_on(scaled::run(minutes, seed)))?;
-    }
-    if only == "falls" {
-        say(runtime.block_on(falls::run(given("FALLS", 40)?, seed)))?;
-    }
-    if wanted("charging") {
-        say(runtime.block_on(beside::run(plan.minutes)))?;
-    }
-    if wanted("to_active") {
-        say(runtime.block_on(stories::to_active(plan.runs)))?;
-    }
-    if wanted("storm") {
-        for sizes in [&[1][..], &[4], &[8], &[1, 8, 2, 4]] {
-            say(runtime.block_on(stories::storm("h100.slice", sizes, plan.requests)))?;
+    Ok(match only {
+        "scaled" => {
+            let minutes = u64::from(given("MINUTES", 10)?);
+            Some(runtime.block_on(scaled::run(minutes, seed))?)
         }
-        say(runtime.block_on(stories::storm("h100.metal", &[8], plan.requests)))?;
+        "falls" => Some(runtime.block_on(falls::run(given("FALLS", 40)?, seed))?),
+        _ => None,
+    })
+}
+
+/// Takes one part, and says its figures.
+fn take(
+    runtime: &tokio::runtime::Runtime,
+    part: &Part,
+    plan: Plan,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    if part.name == "storm" {
+        for line in runtime.block_on(Box::pin(stories::storms(plan.requests)))? {
+            println!("{}", line.text);
+            report.missed |= !line.met;
+        }
+        return Ok(());
     }
-    if wanted("agents") {
-        say(runtime.block_on(stories::agents(plan.agents, 200)))?;
+    for figure in runtime.block_on(Box::pin(figures(part.name, plan)))? {
+        println!("{}", figure.line());
+        report.missed |= !figure.is_met();
+        report.figures.push(figure);
     }
-    if wanted("replicas") {
-        say(runtime.block_on(replicas::run(plan.runs / 2)))?;
+    Ok(())
+}
+
+async fn figures(part: &str, plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    match part {
+        "create" => Box::pin(create::figures(plan)).await,
+        "flat" => Box::pin(flat::figures(plan)).await,
+        "recovery" => Box::pin(recovery::figures(plan)).await,
+        "release" => Box::pin(release::figures(plan)).await,
+        "writer" => on_a_cluster(async |cluster| writer::figures(cluster, plan).await).await,
+        "to_active" => Box::pin(stories::figures(plan)).await,
+        "outbox" => Box::pin(outbox::figures(plan)).await,
+        "charging" => on_a_cluster(async |cluster| charging::figures(cluster, plan).await).await,
+        "beside" => Box::pin(beside::figures(plan)).await,
+        "agents" => Box::pin(agents::figures(plan)).await,
+        "replicas" => Box::pin(replicas::figures(plan)).await,
+        "reconnect" => Box::pin(reconnect::figures(plan)).await,
+        "footprint" => Box::pin(footprint::figures(plan)).await,
+        other => anyhow::bail!("there is no part {other}"),
     }
-    if wanted("reconnect") {
-        say(runtime.block_on(reconnect::run(plan.agents)))?;
-    }
-    Ok(met)
 }
 
 /// Figures that are taken on a Postgres of their own, with durability on.
-fn measured(
-    runtime: &tokio::runtime::Runtime,
-    take: impl AsyncFnOnce(&Cluster) -> anyhow::Result<Vec<machine::Figure>>,
-) -> anyhow::Result<bool> {
+async fn on_a_cluster(
+    take: impl AsyncFnOnce(&Cluster) -> anyhow::Result<Vec<Figure>>,
+) -> anyhow::Result<Vec<Figure>> {
     let directory = std::env::temp_dir().join(format!("berth-bench-{}", std::process::id()));
     // What a killed run of the same number left is not ours to measure on.
     let _ = std::fs::remove_dir_all(&directory);
     let cluster = Cluster::start(&directory, Durability::Full)?;
-    let figures = runtime.block_on(take(&cluster)).context("it could not be measured");
+    let figures = Box::pin(take(&cluster)).await;
     drop(cluster);
     let _ = std::fs::remove_dir_all(&directory);
-    Ok(told(&figures?))
-}
-
-/// Says them, and whether all that must be met are.
-fn told(figures: &[machine::Figure]) -> bool {
-    for figure in figures {
-        println!("{}", figure.line());
-    }
-    figures.iter().all(machine::Figure::is_met)
+    figures
 }

@@ -195,6 +195,17 @@ impl Product {
         format!("postgres://berth@localhost/berth?host={}", socket.display())
     }
 
+    /// Where people come in, as a host and a port.
+    pub(crate) fn host(&self) -> String {
+        self.api.trim_start_matches("http://").split('/').next().unwrap_or_default().to_owned()
+    }
+
+    /// The server of its database.
+    pub(crate) fn postmaster(&self) -> Option<u32> {
+        let file = self.folder.join("berth/postgres/data/postmaster.pid");
+        std::fs::read_to_string(file).ok()?.lines().next()?.trim().parse().ok()
+    }
+
     /// `GET`, which must succeed.
     pub(crate) async fn get(&self, token: &str, path: &str) -> anyhow::Result<Value> {
         let answer = self.http.get(format!("{}{path}", self.api)).bearer_auth(token).send().await?;
@@ -297,6 +308,13 @@ impl Product {
         let found = self.get(&self.operator, "/admin/invariants").await?;
         let broken = found["invariants"].as_array().into_iter().flatten();
         Ok(broken.filter(|invariant| invariant["count"] != 0).cloned().collect())
+    }
+
+    /// Everything that must always be true is: figures of a product that has broken its word mean nothing.
+    pub(crate) async fn check(&self) -> anyhow::Result<()> {
+        let violations = self.violations().await?;
+        ensure!(violations.is_empty(), "invariants are violated: {}", json!(violations));
+        Ok(())
     }
 }
 

@@ -5,27 +5,40 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::ensure;
-use serde_json::json;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::Plan;
+use crate::agents::{CLAIMED, RECEIVED, sorted};
+use crate::figure::Figure;
+use crate::machine::{Mood, own_cpu, quantile};
 use crate::product::{Product, free_port, pause};
-use crate::stories::{Line, come_and_go, line, quantile};
-
-/// What must be met, in milliseconds.
-const P99_MAX: f64 = 50.0;
+use crate::stories::come_and_go;
 
 /// A process of `berth serve`. It is gone when this is dropped.
-struct Replica {
+pub(crate) struct Replica {
     child: Child,
-    api: String,
+    /// Where people come in.
+    pub(crate) api: String,
     gateway: String,
+    health: String,
 }
 
 impl Replica {
     /// Starts one on the product's database, and waits until it is ready. Its nodes are sent to `agents_at`, or to itself.
-    async fn start(
+    pub(crate) async fn start(
+        product: &Product,
+        roles: &str,
+        agents_at: Option<&str>,
+    ) -> anyhow::Result<Replica> {
+        let mut replica = Replica::spawn(product, roles, agents_at)?;
+        replica.until_ready(product).await?;
+        Ok(replica)
+    }
+
+    /// Starts one, and does not wait.
+    pub(crate) fn spawn(
         product: &Product,
         roles: &str,
         agents_at: Option<&str>,
@@ -43,18 +56,28 @@ impl Replica {
             .env("BERTH_LISTEN_HEALTH", &health)
             .env("BERTH_GATEWAY_URL", agents_at.unwrap_or(&own))
             .env("BERTH_LIMITS_REQUESTS_PER_MINUTE", "0")
+            // All agents come from this machine.
+            .env("BERTH_LIMITS_ENROLMENTS_PER_MINUTE", "1000000")
             .env("RUST_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()?;
-        let mut replica = Replica { child, api, gateway: own };
+        Ok(Replica { child, api, gateway: own, health })
+    }
+
+    /// The process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    async fn until_ready(&mut self, product: &Product) -> anyhow::Result<()> {
         for _ in 0..600 {
-            let ready = product.http.get(format!("http://{health}/readyz")).send().await;
+            let ready = product.http.get(format!("http://{}/readyz", self.health)).send().await;
             if ready.is_ok_and(|answer| answer.status().is_success()) {
-                return Ok(replica);
+                return Ok(());
             }
-            let ended = replica.child.try_wait()?;
+            let ended = self.child.try_wait()?;
             ensure!(ended.is_none(), "berth serve ended: see {}", product.folder.display());
             pause(Duration::from_millis(50)).await;
         }
@@ -69,53 +92,40 @@ impl Drop for Replica {
     }
 }
 
-/// So many allocations are made and given back through one replica; their agents wait at the other, which queues nothing.
-pub(crate) async fn run(rounds: usize) -> anyhow::Result<Line> {
+/// Allocations are made and given back through one replica; their agents wait at the other, which queues nothing.
+pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let runs = plan.runs / 2;
+    eprintln!("replicas: {runs} allocations come and go");
     let mut product = Product::start("replicas", 0, "0").await?;
     let waits = Replica::start(&product, "api,gateway", None).await?;
     let queues = Replica::start(&product, "api,gateway,relay,worker", Some(&waits.gateway)).await?;
     product.api = format!("http://{}/api/v1", queues.api);
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
     product.fleet("h100.slice", 4, &mut agents, &stop).await?;
-    for _ in 0..rounds {
+    let (mood, cpu) = (Mood::look().await, own_cpu());
+    for _ in 0..runs {
         come_and_go(&product).await?;
     }
+    let mood = mood.asking(own_cpu() - cpu);
     let sql = PgPool::connect(&product.database()).await?;
     let waited_at = open_polls(&product, &waits).await?;
-    let [claimed, received] = [CLAIMED, RECEIVED];
-    let (claimed, received) = (sorted(&sql, claimed).await?, sorted(&sql, received).await?);
+    let (claimed, received) = (sorted(&sql, CLAIMED).await?, sorted(&sql, RECEIVED).await?);
+    sql.close().await;
+    product.check().await?;
     stop.cancel();
     agents.join_all().await;
-    let (claim_p99, receipt_p99) = (quantile(&claimed, 0.99), quantile(&received, 0.99));
-    let met = claimed.len() >= rounds * 2
-        && waited_at == 4.0
-        && claim_p99 < P99_MAX
-        && receipt_p99 < P99_MAX;
-    Ok(line(
-        met,
-        json!({ "name": "replicas.wake_ms", "tasks": claimed.len(), "agents_waiting_at_the_other": waited_at,
-                "claimed_p50": quantile(&claimed, 0.5), "claimed_p99": claim_p99,
-                "at_the_agent_p50": quantile(&received, 0.5), "at_the_agent_p99": receipt_p99,
-                "must": { "p99": P99_MAX } }),
-    ))
-}
-
-/// From the row of a task to its claim, both by the database's clock.
-const CLAIMED: &str =
-    "SELECT (extract(epoch FROM log.occurred_at - task.created_at) * 1000)::float8
-       FROM node_tasks AS task
-       JOIN lifecycle_log AS log ON log.entity_id = task.id AND log.machine = 'node_task'
-      WHERE log.to_status = 'dispatched'";
-
-/// From there to the first thing that the agent did about it.
-const RECEIVED: &str = "SELECT (extract(epoch FROM event.at - task.created_at) * 1000)::float8
-       FROM node_tasks AS task
-       JOIN node_task_events AS event ON event.task_id = task.id AND event.seq = 1";
-
-async fn sorted(sql: &PgPool, query: &'static str) -> anyhow::Result<Vec<f64>> {
-    let mut found: Vec<f64> = sqlx::query_scalar(query).fetch_all(sql).await?;
-    found.sort_by(f64::total_cmp);
-    Ok(found)
+    ensure!(claimed.len() >= runs * 2, "only {} tasks were claimed", claimed.len());
+    ensure!(waited_at == 4.0, "{waited_at} agents wait at the other replica, not 4");
+    let of = |name: &str, times: &[f64], share| {
+        let figure = Figure::less("P9", name, "ms").must(50.0);
+        let note = format!("{} tasks queued at one process, agents at another", claimed.len());
+        figure.note(note).once(quantile(times, share), None, mood)
+    };
+    Ok(vec![
+        of("replicas.task_reaches_agent_p50", &received, 0.5),
+        of("replicas.task_reaches_agent_p99", &received, 0.99),
+        of("replicas.task_claimed_p99", &claimed, 0.99),
+    ])
 }
 
 /// How many agents wait for work at a replica.

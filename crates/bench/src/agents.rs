@@ -1,0 +1,147 @@
+//! Agents that wait for work, over real mTLS and with nothing to do for it: how fast a task reaches one, how fast its result becomes a
+//! state, and what it costs that they are there.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use sqlx::PgPool;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::Plan;
+use crate::figure::Figure;
+use crate::machine::{Mood, quantile, usage};
+use crate::open;
+use crate::outbox::drained;
+use crate::product::pause;
+use crate::raw::{self, Length};
+use crate::release::until_counted;
+use crate::stage::{ALL_ROLES, Setting, Stage};
+
+/// What the goal of many agents is said for.
+const TASKS_PER_SECOND: f64 = 200.0;
+/// So slowly that they do not meet.
+const SELDOM_PER_SECOND: f64 = 25.0;
+
+/// From the row of a task to its claim, both by the database's clock.
+pub(crate) const CLAIMED: &str =
+    "SELECT (extract(epoch FROM log.occurred_at - task.created_at) * 1000)::float8
+       FROM node_tasks AS task
+       JOIN lifecycle_log AS log ON log.entity_id = task.id AND log.machine = 'node_task'
+      WHERE log.to_status = 'dispatched'";
+
+/// From there to the first thing that the agent did about it.
+pub(crate) const RECEIVED: &str =
+    "SELECT (extract(epoch FROM event.at - task.created_at) * 1000)::float8
+       FROM node_tasks AS task
+       JOIN node_task_events AS event ON event.task_id = task.id AND event.seq = 1";
+
+/// From the end of the last task for an allocation to the allocation's being usable.
+const BECAME: &str = "SELECT (extract(epoch FROM allocations.active_at - done.at) * 1000)::float8
+       FROM allocations
+      CROSS JOIN LATERAL (
+            SELECT max(ended_at) AS at FROM node_tasks WHERE allocation_id = allocations.id AND ended_at <= active_at
+            ) AS done
+      WHERE done.at IS NOT NULL";
+
+/// What such a query finds, sorted.
+pub(crate) async fn sorted(sql: &PgPool, query: &'static str) -> anyhow::Result<Vec<f64>> {
+    let mut found: Vec<f64> = sqlx::query_scalar(query).fetch_all(sql).await?;
+    found.sort_by(f64::total_cmp);
+    Ok(found)
+}
+
+/// With some agents, and in a long run with many.
+pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    if plan.quick {
+        return waiting(plan, plan.agents, "P9").await;
+    }
+    let mut all = waiting(plan, 1_000.min(plan.agents), "P9").await?;
+    all.extend(waiting(plan, plan.agents, "P10").await?);
+    Ok(all)
+}
+
+/// So many wait; tasks come seldom for P9, and as fast as P10 says otherwise.
+async fn waiting(plan: Plan, count: usize, goal: &'static str) -> anyhow::Result<Vec<Figure>> {
+    eprintln!("agents: {count} of them are let in");
+    let setting = Setting { name: "agents", nodes: 0, floor_nodes: 1, roles: ALL_ROLES };
+    let stage = Stage::set(setting).await?;
+    let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
+    stage.product.fleet("h100.slice", count, &mut agents, &stop).await?;
+    pause(Duration::from_secs(15)).await;
+    let mut all = idle(&stage, count, plan).await?;
+    all.extend(tasks(&stage, count, plan, goal).await?);
+    stage.product.check().await?;
+    stop.cancel();
+    agents.join_all().await;
+    Ok(all)
+}
+
+/// Tasks reach agents, and their results become states.
+async fn tasks(
+    stage: &Stage,
+    agents: usize,
+    plan: Plan,
+    goal: &'static str,
+) -> anyhow::Result<Vec<Figure>> {
+    let (rate, most) =
+        if goal == "P10" { (TASKS_PER_SECOND, 2_000) } else { (SELDOM_PER_SECOND, 400) };
+    let most = (if plan.quick { 100 } else { most }).min(agents);
+    let (sql, mood) = (stage.sql().await?, Mood::look().await);
+    // A whole node each, so that each task goes to another agent.
+    let time = Duration::from_secs_f64(most as f64 / rate);
+    let seen = open::ask(&stage.product, &sql, (rate, 8), time).await?;
+    let mood = mood.asking(seen.client_cpu);
+    let active = "SELECT count(*) FROM allocations WHERE active_at IS NOT NULL";
+    until_counted(&sql, active, seen.took.len()).await?;
+    drained(&sql).await?;
+    let (claimed, received) = (sorted(&sql, CLAIMED).await?, sorted(&sql, RECEIVED).await?);
+    let became = sorted(&sql, BECAME).await?;
+    sql.close().await;
+    ensure!(received.len() >= seen.took.len(), "only {} tasks were received", received.len());
+    ensure!(became.len() == seen.took.len(), "only {} results became states", became.len());
+    let note = format!("{agents} agents, {rate:.0} tasks/s, {} tasks", received.len());
+    let of =
+        |goal, what: &str| Figure::less(goal, format!("agents.{agents}.{what}"), "ms").note(&note);
+    let once =
+        |figure: Figure, times: &[f64], share| figure.once(quantile(times, share), None, mood);
+    let (p50, p99) = (of(goal, "task_reaches_agent_p50"), of(goal, "task_reaches_agent_p99"));
+    let (p50, p99) = if goal == "P10" {
+        (p50, p99.goal(50.0, 20.0))
+    } else {
+        (p50.goal(5.0, 2.0), p99.goal(20.0, 10.0))
+    };
+    Ok(vec![
+        once(p50, &received, 0.5),
+        once(p99, &received, 0.99),
+        once(of(goal, "task_claimed_p99"), &claimed, 0.99),
+        once(of("P11", "result_to_state_p50"), &became, 0.5),
+        once(of("P11", "result_to_state_p99").goal(20.0, 10.0), &became, 0.99),
+    ])
+}
+
+/// What it costs that they are there: memory, CPU, and commits against what the database can do.
+async fn idle(stage: &Stage, count: usize, plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let (sql, process) = (stage.sql().await?, stage.process()?);
+    let commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'berth'";
+    let mood = Mood::look().await;
+    let seconds = if plan.quick { 20.0 } else { 60.0 };
+    let (before, began): (i64, f64) =
+        (sqlx::query_scalar(commits).fetch_one(&sql).await?, usage(process)?.1);
+    pause(Duration::from_secs_f64(seconds)).await;
+    let (after, (memory, cpu)): (i64, (f64, f64)) =
+        (sqlx::query_scalar(commits).fetch_one(&sql).await?, usage(process)?);
+    sql.close().await;
+    let per_second = (after - before) as f64 / seconds;
+    let budget = stage.raw(&[raw::COMMIT], 8, Length::Time(plan.round))?.rate;
+    let note = format!("{count} agents; foreign CPU has the agents in it");
+    let of = |goal, what: &str, unit| {
+        Figure::less(goal, format!("agents.{count}.{what}"), unit).note(&note)
+    };
+    let percent = (cpu - began) * 100.0 / seconds;
+    Ok(vec![
+        of("P17", "idle_memory", "MB").goal(600.0, 300.0).once(memory, None, mood),
+        of("P17", "idle_cpu", "% of a core").goal(10.0, 5.0).once(percent, None, mood),
+        of("P18", "idle_commits", "/s").must(0.05).once(per_second, Some(budget), mood),
+    ])
+}

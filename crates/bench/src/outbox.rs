@@ -1,0 +1,162 @@
+//! How what was decided becomes known: from the commit of a fact to the consumer that has acted on it, and how fast an outbox that has
+//! filled up is emptied.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use sqlx::{Connection as _, PgConnection, PgPool};
+
+use crate::Plan;
+use crate::create::{Until, ask};
+use crate::figure::Figure;
+use crate::machine::{Mood, quantile};
+use crate::open;
+use crate::product::pause;
+use crate::raw::{self, FLOOR, Length, RELAY_BATCH};
+use crate::replicas::Replica;
+use crate::stage::{ALL_ROLES, Setting, Stage};
+
+/// What the goal is said for, if there can be so many.
+const EVENTS_PER_SECOND: f64 = 1_000.0;
+const CLIENTS: usize = 32;
+const NODES: usize = 12_500;
+/// How long an outbox may take to be emptied without anything leaving it.
+const STILL_MAX: Duration = Duration::from_secs(60);
+
+/// Both figures, each on a stage of its own.
+pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let mut all = reached(plan).await?;
+    all.push(drain(plan).await?);
+    Ok(all)
+}
+
+/// From the fact of a request to the run that its consumer has started, by the database's clock, while requests come steadily.
+async fn reached(plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let setting = Setting { name: "reached", nodes: NODES, floor_nodes: 1, roles: ALL_ROLES };
+    let stage = Stage::set(setting).await?;
+    let sql = stage.sql().await?;
+    let most = ask(&stage.product, &sql, CLIENTS, Until::Time(plan.round)).await?.rate;
+    settled(&sql).await?;
+    let rate = (most * 0.7).min(EVENTS_PER_SECOND);
+    let note = format!("{rate:.0} events/s, with every role in one process");
+    let mut p50 = Figure::less("P13", "outbox.commit_to_consumer_p50", "ms").note(&note);
+    let mut p99 = Figure::less("P13", "outbox.commit_to_consumer_p99", "ms").note(&note);
+    p99 = p99.goal(20.0, 5.0);
+    for round in 1..=plan.rounds.min(3) {
+        let mood = Mood::look().await;
+        let since: String =
+            sqlx::query_scalar("SELECT clock_timestamp()::text").fetch_one(&sql).await?;
+        let seen = open::ask(&stage.product, &sql, (rate, 1), plan.round * 2).await?;
+        settled(&sql).await?;
+        let mut took: Vec<f64> = sqlx::query_scalar(
+            "SELECT (extract(epoch FROM run.created_at - told.occurred_at) * 1000)::float8
+               FROM outbox_events AS told
+               JOIN workflow_runs AS run ON run.entity_id = told.entity_id AND run.workflow = 'provision'
+              WHERE told.subject = 'provisioning.requested' AND told.occurred_at > $1::timestamptz",
+        )
+        .bind(&since)
+        .fetch_all(&sql)
+        .await?;
+        took.sort_by(f64::total_cmp);
+        ensure!(
+            took.len() == seen.took.len(),
+            "{} facts have led to {} runs",
+            seen.took.len(),
+            took.len()
+        );
+        eprintln!(
+            "outbox, round {round}: {rate:.0}/s meant, {:.0}/s made, reached p50 {:.2} ms, p99 {:.2} ms",
+            seen.rate,
+            quantile(&took, 0.5),
+            quantile(&took, 0.99)
+        );
+        let mood = mood.asking(seen.client_cpu);
+        p50.push(quantile(&took, 0.5), None, mood);
+        p99.push(quantile(&took, 0.99), None, mood);
+    }
+    sql.close().await;
+    stage.product.check().await?;
+    Ok(vec![p50, p99])
+}
+
+/// Waits until every fact has left the outbox and has been handled by all who hear it, and every run has queued its task: what is left
+/// of one round would be in the way of the next.
+async fn settled(sql: &PgPool) -> anyhow::Result<()> {
+    drained(sql).await?;
+    fallen_to_none(sql, "SELECT count(*) FROM bus_deliveries WHERE dead_at IS NULL").await?;
+    let without_task = "SELECT (SELECT count(*) FROM allocations) - (SELECT count(DISTINCT allocation_id) FROM node_tasks)";
+    fallen_to_none(sql, without_task).await
+}
+
+/// Waits until every fact has left the outbox.
+pub(crate) async fn drained(sql: &PgPool) -> anyhow::Result<()> {
+    fallen_to_none(sql, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL").await
+}
+
+async fn fallen_to_none(sql: &PgPool, count: &'static str) -> anyhow::Result<()> {
+    let every = Duration::from_millis(100);
+    let (mut least, mut still) = (i64::MAX, Duration::ZERO);
+    while still < STILL_MAX {
+        let left: i64 = sqlx::query_scalar(count).fetch_one(sql).await?;
+        if left == 0 {
+            return Ok(());
+        }
+        still = if left < least { Duration::ZERO } else { still + every };
+        least = least.min(left);
+        pause(every).await;
+    }
+    anyhow::bail!("{least} are left of {count}, and nothing moves")
+}
+
+/// Facts pile up while there is no relay; then one comes. The floor is the statement that marks and reads as many of its own.
+async fn drain(plan: Plan) -> anyhow::Result<Figure> {
+    let setting = Setting { name: "drain", nodes: NODES, floor_nodes: 1, roles: "api" };
+    let stage = Stage::set(setting).await?;
+    let sql = stage.sql().await?;
+    let count = if plan.quick { 3_000 } else { 20_000 };
+    let mut figure = Figure::more("P13", "outbox.drain_per_second", "/s").must(0.5);
+    for round in 1..=plan.rounds.min(3) {
+        ask(&stage.product, &sql, CLIENTS, Until::Asked(count)).await?;
+        let mood = Mood::look().await;
+        let before = raw_relay(&stage, count).await?;
+        let since: String =
+            sqlx::query_scalar("SELECT clock_timestamp()::text").fetch_one(&sql).await?;
+        let relay = Replica::start(&stage.product, "relay", None).await?;
+        drained(&sql).await?;
+        drop(relay);
+        let after = raw_relay(&stage, count).await?;
+        // The first batch is written before its moment.
+        let rate: f64 = sqlx::query_scalar(
+            "SELECT ((count(*) - count(*) FILTER (WHERE published_at = first)) / extract(epoch FROM max(published_at) - first))::float8
+               FROM (SELECT published_at, min(published_at) OVER () AS first
+                       FROM outbox_events
+                      WHERE published_at > $1::timestamptz) AS batch
+              GROUP BY first",
+        )
+        .bind(&since)
+        .fetch_one(&sql)
+        .await
+        .context("the rate at which the outbox was emptied")?;
+        eprintln!("outbox, drain {round}: {rate:.0}/s; by hand {before:.0} and {after:.0}/s");
+        figure.push(rate, Some((before + after) / 2.0), mood);
+    }
+    sql.close().await;
+    stage.check().await?;
+    Ok(figure.note(format!("{count} facts, one relay")))
+}
+
+async fn raw_relay(stage: &Stage, count: usize) -> anyhow::Result<f64> {
+    let mut sql = PgConnection::connect(&stage.cluster.url(FLOOR)).await?;
+    let fill = format!(
+        "TRUNCATE floor_outbox;
+         INSERT INTO floor_outbox (subject, key, payload)
+         SELECT 'provisioning.active', gen_random_uuid(), jsonb_build_object('n', n, 'event', 'touch', 'region', 'eu-1')
+           FROM generate_series(1, {count}) AS n;
+         VACUUM ANALYZE floor_outbox"
+    );
+    raw::each(&mut sql, &fill).await?;
+    sql.close().await?;
+    let batches = count / (RELAY_BATCH as usize);
+    let raw = stage.raw(&[raw::RELAY], 1, Length::Each(batches.max(1)))?;
+    Ok(raw.rate * RELAY_BATCH)
+}

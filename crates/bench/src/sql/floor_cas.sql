@@ -1,0 +1,3 @@
+-- One statement that moves a row if it stands where it should, with its record and its message.
+\set n random(1, :rows)
+WITH moved AS (UPDATE floor_allocations SET status = 'active', version = version + 1, updated_at = clock_timestamp() WHERE id = ('00000000-0000-0000-0000-' || lpad(:n::text, 12, '0'))::uuid AND status = 'active' RETURNING id), logged AS (INSERT INTO floor_log (allocation_id, event, from_status, to_status) SELECT id, 'touch', 'active', 'active' FROM moved) INSERT INTO floor_outbox (subject, key, payload) SELECT 'provisioning.active', id, jsonb_build_object('n', :n::int, 'event', 'touch') FROM moved;

@@ -60,7 +60,7 @@ stories: install-missing install-engines ## the stories of the allocation contra
 mutants: install-missing ## take each guard away in a copy of the tree, and see the simulation go red
 	@cargo xtask mutants
 
-bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer|charging|replicas|reconnect for a part, ONLY=scaled to kill processes for MINUTES (10), ONLY=falls to stop Postgres FALLS (40) times
+bench: install-missing ## what it costs, by itself and against the database's own ceiling; QUICK=1 for a short run, ONLY=to_active|storm|agents|writer|charging|replicas|reconnect|packing for a part, ONLY=scaled to kill processes for MINUTES (10), ONLY=falls to stop Postgres FALLS (40) times
 	@if [ "$$ONLY" = scaled ]; then scripts/install-engines; fi
 	@cargo build --quiet --release --package berth --package bench
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(BUILT_FAST)/bench

@@ -9,6 +9,7 @@ mod crashes;
 mod falls;
 mod load;
 mod machine;
+mod packing;
 mod product;
 mod reconnect;
 mod replicas;
@@ -103,6 +104,11 @@ fn run(plan: Plan) -> anyhow::Result<bool> {
     }
     if wanted("charging") {
         say(runtime.block_on(beside::run(plan.minutes)))?;
+    }
+    if wanted("packing") {
+        for line in runtime.block_on(packing::run(plan.minutes == 1, seed))? {
+            say(Ok(line))?;
+        }
     }
     if wanted("to_active") {
         say(runtime.block_on(stories::to_active(plan.runs)))?;

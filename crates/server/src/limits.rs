@@ -41,7 +41,9 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// How long a request may take in all, where it is not meant to wait.
     pub whole: Duration,
-    /// How many requests may run at a time; more are turned away at once, so that those inside are served.
+    /// How many requests may run at a time, those included that wait for a connection of the database; more are turned away at
+    /// once, before anything but their head is read, so that those inside are served. So few that the last of them gets its
+    /// connection long before it would give up waiting: work that is given up half done is lost to everybody.
     pub in_flight_max: usize,
     /// How often a token may be used in a minute.
     pub token_per_minute: NonZeroU32,
@@ -83,7 +85,7 @@ impl Default for Limits {
             body: Duration::from_secs(30),
             json_depth_max: 32,
             whole: Duration::from_secs(30),
-            in_flight_max: 1_024,
+            in_flight_max: 256,
             token_per_minute: count(600),
             token_burst: count(200),
             login_per_minute: count(10),

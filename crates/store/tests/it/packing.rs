@@ -9,6 +9,7 @@ const fn recipe(seed: u64) -> Recipe {
     Recipe { seed, machines: 16, days: 5, load_percent: 110 }
 }
 
+#[expect(clippy::print_stdout, reason = "the figures, for who asks for them")]
 async fn scored(database: &Database, recipe: Recipe) -> Score {
     let trace = Trace::new(recipe);
     let replayed = replay(&database.store, &database.sql, &trace).await.expect("it is replayed");

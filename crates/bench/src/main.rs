@@ -17,6 +17,7 @@ mod load;
 mod machine;
 mod open;
 mod outbox;
+mod packing;
 mod product;
 mod raw;
 mod reconnect;
@@ -101,6 +102,7 @@ const PARTS: &[Part] = &[
     part("reconnect", &["P19"], false),
     part("footprint", &["P20"], true),
     part("storm", &[], false),
+    part("packing", &[], false),
 ];
 
 /// What a run has come to.
@@ -185,11 +187,19 @@ fn take(
     plan: Plan,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    if part.name == "storm" {
-        for line in runtime.block_on(Box::pin(stories::storms(plan.requests)))? {
-            println!("{}", line.text);
-            report.missed |= !line.met;
+    let lines = match part.name {
+        "storm" => runtime.block_on(Box::pin(stories::storms(plan.requests)))?,
+        "packing" => {
+            let seed = u64::from(given("SEED", 1)?);
+            runtime.block_on(Box::pin(packing::run(plan.quick, seed)))?
         }
+        _ => Vec::new(),
+    };
+    for line in &lines {
+        println!("{}", line.text);
+        report.missed |= !line.met;
+    }
+    if !lines.is_empty() {
         return Ok(());
     }
     for figure in runtime.block_on(Box::pin(figures(part.name, plan)))? {

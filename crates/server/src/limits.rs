@@ -41,7 +41,8 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// How long a request may take in all, where it is not meant to wait.
     pub whole: Duration,
-    /// How many requests may run at a time; more are turned away at once, so that those inside are served.
+    /// How many requests may run at a time, those included that wait for a connection of the database; more are turned away at
+    /// once, before anything but their head is read, so that those inside are served.
     pub in_flight_max: usize,
     /// How often a token may be used in a minute.
     pub token_per_minute: NonZeroU32,

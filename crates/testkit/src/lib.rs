@@ -10,6 +10,7 @@ mod behind;
 mod house;
 mod money;
 mod nats;
+pub mod packing;
 mod payments;
 mod pulse;
 mod redelivery;

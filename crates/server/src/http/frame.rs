@@ -3,6 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,6 +26,9 @@ use crate::telemetry::{Seen, Stopwatch};
 /// What watches the process is let in when it is busiest: that is when it must be seen.
 pub(crate) const WATCHED: [&str; 2] = ["/healthz", "/metrics"];
 
+/// Over how many seconds those who are turned away are spread: told the same second, they would all be back in it.
+const SHED_SPREAD_SECONDS: u64 = 5;
+
 /// Names a request, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -37,12 +41,14 @@ struct Frame {
     limits: Limits,
     whole: Option<Duration>,
     places: Arc<Semaphore>,
+    /// How many were turned away.
+    shed: Arc<AtomicU64>,
 }
 
 /// Puts a frame around `router`. With `whole`, a request that takes longer is given up; long polls have none.
 pub fn around(router: Router, limits: &Limits, whole: Option<Duration>) -> Router {
     let places = Arc::new(Semaphore::new(limits.in_flight_max));
-    let frame = Frame { limits: *limits, whole, places };
+    let frame = Frame { limits: *limits, whole, places, shed: Arc::default() };
     router
         .fallback(async || Refusal::new(ProblemCode::NotFound, "There is nothing at this path."))
         .method_not_allowed_fallback(async || {
@@ -90,7 +96,10 @@ impl Frame {
             return Ok(None);
         }
         self.places.try_acquire().map(Some).map_err(|_| {
-            Refusal::new(ProblemCode::Unavailable, "Too many requests are running.").retry_after(1)
+            // One after the other gets the next second: as even as chance, and cheaper.
+            let turn = self.shed.fetch_add(1, Ordering::Relaxed) % SHED_SPREAD_SECONDS;
+            Refusal::new(ProblemCode::Unavailable, "Too many requests are running.")
+                .retry_after(1 + turn)
         })
     }
 

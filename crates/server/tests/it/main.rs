@@ -23,6 +23,7 @@ mod metrics;
 mod money;
 mod notifications;
 mod openapi;
+mod overload;
 mod payments;
 mod protocol;
 mod shop;

@@ -15,6 +15,7 @@ mod ledger;
 mod listening;
 mod metering;
 mod observed;
+mod packing;
 mod people;
 mod placement;
 mod plans;

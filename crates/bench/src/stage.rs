@@ -144,6 +144,6 @@ pub(crate) fn fleet(nodes: usize) -> String {
          SELECT md5('slot ' || n || '/' || slot)::uuid, md5('node ' || n)::uuid, slot, slot / 4 FROM {series}, generate_series(0, 7) AS slot;
          INSERT INTO node_images (node_id, image) SELECT md5('node ' || n)::uuid, 'ubuntu-24.04-cuda' FROM {series};
          SET session_replication_role = origin;
-         VACUUM ANALYZE"
+         VACUUM ANALYZE nodes, slots, node_images, lifecycle_log"
     )
 }

@@ -21,6 +21,7 @@ const WRITES: Limits = Limits { at_once: 2, batch_max: 32 };
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Desks {
+    /// Whose connections know the few statements that are asked here.
     store: Store,
     clock: Clock,
     current: Current,
@@ -32,7 +33,7 @@ pub struct Desks {
 impl Desks {
     /// The desks of one process.
     pub(crate) fn new(store: &Store, clock: &Clock, current: &Current) -> Desks {
-        let (store, clock, current) = (store.clone(), clock.clone(), current.clone());
+        let (store, clock, current) = (store.hot(), clock.clone(), current.clone());
         let of = store.clone();
         let tokens = Together::new("tokens", READS, move |hashes: Vec<[u8; 32]>| {
             let store = of.clone();

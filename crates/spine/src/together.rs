@@ -14,7 +14,8 @@ use crate::Error;
 /// How much is done together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many batches may be under way. With two, one that waits for somebody else's lock does not stop the others.
+    /// How many batches may be under way. Another than the first begins only when it is full: as long as there is one, whoever comes is
+    /// better off in the next than alone.
     pub at_once: usize,
     /// How many questions a batch may have.
     pub batch_max: usize,
@@ -66,7 +67,8 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
         let begins = {
             let mut line = self.desk.line();
             line.waiting.push_back((question, answer));
-            let begins = line.busy < self.desk.limits.at_once;
+            let Limits { at_once, batch_max } = self.desk.limits;
+            let begins = line.busy == 0 || line.busy < at_once && line.waiting.len() >= batch_max;
             line.busy += usize::from(begins);
             begins
         };
@@ -110,8 +112,9 @@ impl<Q: Send + 'static, A: Send + 'static> Shift<Q, A> {
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             while let Some((batch, answers)) = shift.desk.next() {
-                metrics::histogram!("berth_batch_size", "desk" => shift.desk.name)
-                    .record(batch.len() as f64);
+                let (name, count) = (shift.desk.name, batch.len() as u64);
+                metrics::counter!("berth_batches_total", "desk" => name).increment(1);
+                metrics::counter!("berth_batched_total", "desk" => name).increment(count);
                 let said = (shift.desk.work)(batch).await;
                 for (said, to) in said.into_iter().zip(answers) {
                     let _ = to.send(said);
@@ -211,15 +214,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_that_waits_does_not_stop_the_other() {
-        let (desk, let_in, batches) = doubling(2, 1);
-        let both = [1, 2].map(|number| Box::pin(desk.ask(number)));
-        let mut both = Box::pin(join_all(both));
-        assert!(both.as_mut().now_or_never().is_none());
+    async fn a_full_batch_does_not_wait_for_the_one_before_it_and_others_do() {
+        let (desk, let_in, batches) = doubling(2, 3);
+        let mut first = Box::pin(desk.ask(0));
+        assert!(first.as_mut().now_or_never().is_none());
         settle().await;
-        assert_eq!(batches.lock().unwrap().len(), 2);
-        let_in.add_permits(2);
-        assert!(both.await.into_iter().all(|answer| answer.is_ok()));
+        let mut all = Vec::new();
+        for (number, begun) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+            let mut one = Box::pin(desk.ask(number));
+            assert!(one.as_mut().now_or_never().is_none());
+            settle().await;
+            assert_eq!(batches.lock().unwrap().len(), begun, "after {number}");
+            all.push(one);
+        }
+        let_in.add_permits(3);
+        assert!(
+            first.await.is_ok() && join_all(all).await.into_iter().all(|answer| answer.is_ok())
+        );
+        assert_eq!(*batches.lock().unwrap(), [vec![0], vec![1, 2, 3], vec![4]]);
     }
 
     #[tokio::test]

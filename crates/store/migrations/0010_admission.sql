@@ -10,7 +10,12 @@
 -- one is counted for the smaller ones before more nodes are looked for.
 CREATE FUNCTION pick_nodes(regions text[], skus text[], images text[], wanted smallint[], requests integer[])
 RETURNS TABLE (kind integer, node uuid, name text, on_one boolean, slots uuid[], indexes smallint[], numas smallint[])
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+-- The same plan for whatever is asked: to plan anew for each look would take ten times as long as to look. And by indexes, also
+-- while a table is still so small that the plan was made to read all of it: it is kept when the table has grown.
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
 #variable_conflict use_column
 DECLARE
     most    smallint;
@@ -47,7 +52,8 @@ BEGIN
             FOR free IN wanted[k]..most LOOP
                 EXIT WHEN missing <= 0;
                 each := free / wanted[k];
-                -- Two statements, so that each has one range of the index, in its order.
+                -- Two statements, so that each has one range of the index, in its order. The image is asked for as a value: as EXISTS
+                -- it would be a join with every node that has it, because nobody knows how small the limit is.
                 IF pass = 1 THEN
                     found := ARRAY(
                         SELECT nodes.id
@@ -55,7 +61,7 @@ BEGIN
                          WHERE nodes.sku = skus[k] AND nodes.region = regions[k] AND nodes.status = 'ready' AND nodes.free_slots > 0
                            AND nodes.free_slots = free AND nodes.free_numa_max >= wanted[k]
                            AND nodes.id <> ALL (taken)
-                           AND EXISTS (SELECT 1 FROM node_images WHERE node_images.node_id = nodes.id AND node_images.image = images[k])
+                           AND (SELECT true FROM node_images WHERE node_images.node_id = nodes.id AND node_images.image = images[k])
                          ORDER BY nodes.free_numa_max, nodes.id
                          LIMIT (missing + each - 1) / each
                            FOR NO KEY UPDATE SKIP LOCKED);
@@ -66,7 +72,7 @@ BEGIN
                          WHERE nodes.sku = skus[k] AND nodes.region = regions[k] AND nodes.status = 'ready' AND nodes.free_slots > 0
                            AND nodes.free_slots = free AND nodes.free_numa_max < wanted[k]
                            AND nodes.id <> ALL (taken)
-                           AND EXISTS (SELECT 1 FROM node_images WHERE node_images.node_id = nodes.id AND node_images.image = images[k])
+                           AND (SELECT true FROM node_images WHERE node_images.node_id = nodes.id AND node_images.image = images[k])
                          ORDER BY nodes.free_numa_max DESC, nodes.id DESC
                          LIMIT (missing + each - 1) / each
                            FOR NO KEY UPDATE SKIP LOCKED);
@@ -90,9 +96,17 @@ BEGIN
                                array_agg(slots.numa_node ORDER BY slots.slot_index) AS numas
                           FROM slots
                          WHERE slots.node_id = nodes.id
-                           AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.slot_id = slots.id AND claims.status <> 'freed')
+                           -- By the node's own claims: as NOT EXISTS it is a join, which may be planned while there are no claims, and then
+                           -- reads all there ever were.
+                           AND slots.id <> ALL (ARRAY(
+                                SELECT claims.slot_id
+                                  FROM claims
+                                 WHERE claims.node_id = nodes.id AND claims.status <> 'freed' AND claims.slot_id IS NOT NULL))
                        ) AS free;
         END LOOP;
     END LOOP;
 END;
 $$;
+
+-- For the same reason: it is planned once, and often when there is no claim yet.
+ALTER FUNCTION count_free(uuid) SET enable_seqscan = off;

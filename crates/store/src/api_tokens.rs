@@ -100,9 +100,9 @@ pub async fn find_live_by_hash(
         "SELECT token.id, token.scopes, token.expires_at, token.last_used_at,
                 users.id, users.email, users.name, users.operator, asked.place
            FROM unnest($1::bytea[]) WITH ORDINALITY AS asked (secret_hash, place)
-           JOIN api_tokens AS token ON token.secret_hash = asked.secret_hash
-           JOIN users ON users.id = token.user_id
-          WHERE token.revoked_at IS NULL AND users.disabled_at IS NULL",
+          CROSS JOIN LATERAL (
+                SELECT * FROM api_tokens WHERE secret_hash = asked.secret_hash AND revoked_at IS NULL LIMIT 1) AS token
+          CROSS JOIN LATERAL (SELECT * FROM users WHERE id = token.user_id AND disabled_at IS NULL LIMIT 1) AS users",
     )
     .bind(&hashes)
     .fetch_all(store.pool())

@@ -73,6 +73,9 @@ pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
 /// for it.
 const TRUSTED: Duration = Duration::from_secs(1);
 
+/// How many connections are kept for what is asked again and again: as many as there are batches under way.
+const HOT_CONNECTIONS: u32 = 6;
+
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -93,6 +96,8 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: PgPool,
+    /// The connections on which the same few statements are asked again and again.
+    hot: PgPool,
     bell: Bell,
     ids: Ids,
 }
@@ -144,19 +149,22 @@ impl Store {
             // What is asked for is in memory or on a disk that does not turn: a page by its number costs what the next one does. As
             // the database comes it would rather read a whole table than a few thousand rows by their index.
             .options([("random_page_cost", "1.1")]);
-        let pool = PgPoolOptions::new()
-            .max_connections(options.connections_max)
-            .acquire_timeout(options.acquire)
-            .test_before_acquire(false)
-            .before_acquire(|connection, known| {
-                Box::pin(async move {
-                    let trusted = known.idle_for < TRUSTED && !fall::is_suspect(known.idle_for);
-                    Ok(trusted || connection.ping().await.is_ok())
-                })
-            })
-            .connect_with(connect)
-            .await?;
-        Ok(Store { pool, bell: Bell::silent(), ids: Ids::default() })
+        let pool = pool_of(options).connect_with(connect.clone()).await?;
+        // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
+        // so small that it would rather be read whole: the plan is kept when it has grown.
+        let hot = connect
+            .options([("plan_cache_mode", "force_generic_plan")])
+            .options([("enable_seqscan", "off")]);
+        let hot =
+            pool_of(Options { connections_max: HOT_CONNECTIONS, ..options }).connect_lazy_with(hot);
+        Ok(Store { pool, hot, bell: Bell::silent(), ids: Ids::default() })
+    }
+
+    /// The same store, for what is asked again and again: its connections plan each statement once. Not for lists with filters, which
+    /// need a plan for what is asked.
+    #[must_use]
+    pub fn hot(&self) -> Store {
+        Store { pool: self.hot.clone(), ..self.clone() }
     }
 
     /// Opens a transaction. Only stories do, and they await nothing but the database in it.
@@ -195,6 +203,7 @@ impl Store {
 
     /// Closes all connections.
     pub async fn close(&self) {
+        self.hot.close().await;
         self.pool.close().await;
     }
 
@@ -205,12 +214,28 @@ impl Store {
 
     /// How many connections this process has, and how many of them nobody uses.
     pub fn connections(&self) -> (usize, usize) {
-        (self.pool.size() as usize, self.pool.num_idle())
+        let both = [&self.pool, &self.hot];
+        let open = both.map(|pool| pool.size() as usize).iter().sum();
+        (open, both.map(PgPool::num_idle).iter().sum())
     }
 
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
+}
+
+/// Connections that are asked whether they are still good only when there is a reason to doubt it.
+fn pool_of(options: Options) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(options.connections_max)
+        .acquire_timeout(options.acquire)
+        .test_before_acquire(false)
+        .before_acquire(|connection, known| {
+            Box::pin(async move {
+                let trusted = known.idle_for < TRUSTED && !fall::is_suspect(known.idle_for);
+                Ok(trusted || connection.ping().await.is_ok())
+            })
+        })
 }
 
 /// A transaction. Dropping it undoes everything.

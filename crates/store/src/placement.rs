@@ -78,7 +78,8 @@ pub struct Payer {
 }
 
 /// `$1` projects, `$2` users, `$3` SKUs, `$4` images, `$5` regions, `$6` SSH keys, as arrays in text; `$7` to `$9` the keys of the
-/// requests, `$10` from when on a key counts.
+/// requests, `$10` from when on a key counts. Each row is looked up by its key (`LIMIT` keeps it from becoming a join): the plan is
+/// made once, perhaps when the tables are empty, and then a join would read all of them.
 const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id = asked.project_id AND user_id = asked.user_id),
                 sku.shape, sku.gpus_allowed,
                 coalesce((SELECT price_micros_per_gpu_second
@@ -102,12 +103,15 @@ const TERMS: &str = "SELECT (SELECT role FROM project_members WHERE project_id =
            FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[], $9::text[])
                 WITH ORDINALITY
                 AS asked (project_id, user_id, sku, image, region, ssh_keys, principal, route, key, place)
-           LEFT JOIN idempotency_keys AS known
-             ON known.principal = asked.principal AND known.route = asked.route AND known.key = asked.key
-                AND known.http_status IS NOT NULL AND known.created_at >= $10
-           LEFT JOIN skus AS sku ON sku.code = asked.sku
-           LEFT JOIN projects AS project ON project.id = asked.project_id
-           LEFT JOIN accounts AS account ON account.id = project.account_id
+           LEFT JOIN LATERAL (
+                SELECT fingerprint, http_status, body
+                  FROM idempotency_keys
+                 WHERE principal = asked.principal AND route = asked.route AND key = asked.key
+                   AND http_status IS NOT NULL AND created_at >= $10
+                 LIMIT 1) AS known ON true
+           LEFT JOIN LATERAL (SELECT * FROM skus WHERE code = asked.sku LIMIT 1) AS sku ON true
+           LEFT JOIN LATERAL (SELECT account_id, spend_cap_minor FROM projects WHERE id = asked.project_id LIMIT 1) AS project ON true
+           LEFT JOIN LATERAL (SELECT currency, balance_minor FROM accounts WHERE id = project.account_id LIMIT 1) AS account ON true
           ORDER BY asked.place";
 
 /// Reads everything that requests are judged by, in one statement: the terms of each, in their order. An answer from before

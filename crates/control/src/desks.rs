@@ -1,5 +1,5 @@
 //! Where what many ask at the same time is answered together: tokens are looked up, requests judged and admitted, several by one
-//! statement. Whoever is told nothing there asks alone, and gets an error of their own.
+//! statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
 
 use jiff::Timestamp;
 use spine::together::Limits;
@@ -25,8 +25,8 @@ pub struct Desks {
     store: Store,
     clock: Clock,
     current: Current,
-    tokens: Together<[u8; 32], Option<Option<Live>>>,
-    terms: Together<Asked, Option<Terms>>,
+    tokens: Together<[u8; 32], Told<Option<Live>>>,
+    terms: Together<Asked, Told<Terms>>,
     admissions: Together<Wish, Verdict>,
 }
 
@@ -60,16 +60,16 @@ impl Desks {
 
     /// The live token with that hash.
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Option<Live>, Error> {
-        if let Some(live) = self.tokens.ask(hash).await? {
-            return Ok(live);
+        if let Told::Answer(live) = self.tokens.ask(hash).await? {
+            return Ok(live?);
         }
         Ok(api_tokens::find_live_by_hash(&self.store, &[hash]).await?.pop().flatten())
     }
 
     /// On what terms somebody may have something.
     pub(crate) async fn terms(&self, asked: Asked) -> Result<Terms, Error> {
-        if let Some(terms) = self.terms.ask(asked.clone()).await? {
-            return Ok(terms);
+        if let Told::Answer(terms) = self.terms.ask(asked.clone()).await? {
+            return Ok(terms?);
         }
         let terms = placement::terms(&self.store, &[asked], self.expired_before()).await?.pop();
         terms.ok_or_else(|| Error::Broken("a question has no terms".to_owned()))
@@ -85,13 +85,22 @@ impl Desks {
     }
 }
 
-/// An answer each; nothing for anybody when the statement failed.
-fn told<T>(answers: Result<Vec<T>, store::Error>, count: usize) -> Vec<Option<T>> {
+/// What is told at a desk.
+enum Told<T> {
+    /// This.
+    Answer(Result<T, store::Error>),
+    /// Nothing: the batch failed, and nobody knows whose fault it was.
+    Nothing,
+}
+
+/// An answer each. Who was alone has the error that it was.
+fn told<T>(answers: Result<Vec<T>, store::Error>, count: usize) -> Vec<Told<T>> {
     match answers {
-        Ok(answers) => answers.into_iter().map(Some).collect(),
+        Ok(answers) => answers.into_iter().map(|answer| Told::Answer(Ok(answer))).collect(),
+        Err(error) if count == 1 => vec![Told::Answer(Err(error))],
         Err(error) => {
             tracing::debug!(%error, count, "a batch of questions failed: each is asked alone");
-            (0..count).map(|_| None).collect()
+            (0..count).map(|_| Told::Nothing).collect()
         }
     }
 }

@@ -152,11 +152,15 @@ impl Store {
         let pool = pool_of(options).connect_with(connect.clone()).await?;
         // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
         // so small that it would rather be read whole: the plan is kept when it has grown.
-        let hot = connect
-            .options([("plan_cache_mode", "force_generic_plan")])
-            .options([("enable_seqscan", "off")]);
-        let hot =
-            pool_of(Options { connections_max: HOT_CONNECTIONS, ..options }).connect_lazy_with(hot);
+        let hot = if options.connections_max < HOT_CONNECTIONS {
+            // So few that none can be set aside.
+            pool.clone()
+        } else {
+            let hot = connect
+                .options([("plan_cache_mode", "force_generic_plan")])
+                .options([("enable_seqscan", "off")]);
+            pool_of(Options { connections_max: HOT_CONNECTIONS, ..options }).connect_lazy_with(hot)
+        };
         Ok(Store { pool, hot, bell: Bell::silent(), ids: Ids::default() })
     }
 

@@ -27,8 +27,6 @@ enum Verdict {
     Through,
     /// It goes to the database, and the answer waits for another word.
     ThroughInSilence,
-    /// It never reaches the database.
-    Swallowed,
     /// The connection breaks.
     Cut,
 }
@@ -165,11 +163,6 @@ impl Turnstile {
         self.say(Verdict::Through);
     }
 
-    /// The statement that waits never gets to the database; who asked has hung up already.
-    pub fn swallow(&self) {
-        self.say(Verdict::Swallowed);
-    }
-
     /// Breaks the connection before the statement that waits.
     pub fn cut(&self) {
         self.say(Verdict::Cut);
@@ -269,9 +262,8 @@ impl Turnstile {
             self.until(|turnstile| turnstile.gate.state().withheld).await;
         }
         process.kill().await;
-        let verdict = if how == Death::After { Verdict::Through } else { Verdict::Swallowed };
-        self.say(verdict);
-        // The transaction is given up by the connection itself.
+        // What works for it beside it (a batch that it was in) dies with it: nobody hears anything any more.
+        self.cut();
         self.gate.state().held = false;
         self.until(Turnstile::rests).await;
     }
@@ -376,11 +368,6 @@ impl Line {
             };
             match verdict {
                 Verdict::Cut => break,
-                Verdict::Swallowed => {
-                    let status = self.gate.state().transaction;
-                    self.at_work(false);
-                    client.write_all(&frames::ready(status)).await?;
-                }
                 Verdict::Through | Verdict::ThroughInSilence => {
                     self.at_work(true);
                     server.write_all(&request.bytes).await?;

@@ -53,6 +53,8 @@ pub(crate) enum Verdict {
     Full,
     /// Nothing is decided: others were in its way, or one of them was wrong. It is to be asked for alone.
     Alone,
+    /// It was alone, and failed.
+    Failed(Error),
 }
 
 /// What becomes of a request alone.
@@ -117,6 +119,12 @@ pub(crate) async fn together(
 ) -> Vec<Verdict> {
     match attempt(store, (now, expired_before), &wishes).await {
         Ok(verdicts) => verdicts,
+        // A race that was lost is run again, alone.
+        Err(error)
+            if wishes.len() == 1 && !matches!(error, Error::Store(store::Error::Conflict)) =>
+        {
+            vec![Verdict::Failed(error)]
+        }
         // Whatever it was, and even if nobody knows whether it was committed: alone, each of them finds out by its key.
         Err(error) => {
             let count = wishes.len();

@@ -55,6 +55,7 @@ pub async fn request(
     let settled = match ctx.desks.admission(wish.clone()).await? {
         Verdict::Made(shown) => Settled::Made(shown),
         Verdict::Full => Settled::Full,
+        Verdict::Failed(error) => return Err(error),
         Verdict::Alone => {
             let times = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
             admit::alone(&ctx.store, times, &wish).await?

@@ -82,7 +82,8 @@ struct Flight(Name);
 impl Flight {
     fn begin(name: Name) -> Option<Flight> {
         let fresh = locked(&IN_FLIGHT).get_or_insert_default().insert(name.clone());
-        fresh.then_some(Flight(name))
+        // Made only if it is ours: one that is made and dropped would give back somebody else's mark.
+        fresh.then(|| Flight(name))
     }
 }
 
@@ -252,4 +253,23 @@ pub async fn prune(ctx: &Ctx) -> Result<u64, Error> {
 pub(crate) fn expired_before(clock: &Clock, current: &Current) -> Timestamp {
     let ttl = SignedDuration::from_secs(i64::from(current.get().idempotency_ttl_seconds));
     clock.now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::Key;
+
+    #[test]
+    fn a_key_at_work_is_refused_however_often_it_is_tried_and_free_when_it_has_landed() {
+        let key = || Key::of(Uuid::nil(), "a route of this test", "mine", b"");
+        let (first, second) = (key(), key());
+        assert!(first.take_off().is_ok() && first.take_off().is_ok());
+        for _ in 0..3 {
+            assert!(second.take_off().is_err() && key().take_off().is_err());
+        }
+        drop(first);
+        assert!(second.take_off().is_ok());
+    }
 }

@@ -12,6 +12,9 @@ use crate::audit_log::{Action, Deed};
 use crate::idempotency::{Answer, Key, expired_before, replayed};
 use crate::{Caller, Ctx, Error};
 
+/// How often a request is tried alone that lost a race to somebody else.
+const ATTEMPTS_MAX: usize = 4;
+
 /// Somebody asks for GPUs. Either they are theirs when this answers, or it says why not and what would fit.
 ///
 /// # Errors
@@ -56,10 +59,7 @@ pub async fn request(
         Verdict::Made(shown) => Settled::Made(shown),
         Verdict::Full => Settled::Full,
         Verdict::Failed(error) => return Err(error),
-        Verdict::Alone => {
-            let times = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
-            admit::alone(&ctx.store, times, &wish).await?
-        }
+        Verdict::Alone => alone(ctx, &wish).await?,
     };
     match settled {
         Settled::Made(shown) => Ok(Answer { status: CREATED, body: *shown, replayed: false }),
@@ -67,6 +67,18 @@ pub async fn request(
         Settled::Full => {
             let mut tx = ctx.store.begin().await?;
             Err(judge::no_capacity(&mut tx, &ask, &sku).await?)
+        }
+    }
+}
+
+/// Alone, until it is decided: whoever has its key elsewhere and waits for the node that it holds makes it lose a race.
+async fn alone(ctx: &Ctx, wish: &Wish) -> Result<Settled, Error> {
+    let mut attempts = 1;
+    loop {
+        let times = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
+        match admit::alone(&ctx.store, times, wish).await {
+            Err(Error::Store(store::Error::Conflict)) if attempts < ATTEMPTS_MAX => attempts += 1,
+            settled => return settled,
         }
     }
 }

@@ -131,7 +131,7 @@ async fn clicks(api: &Arc<Api>, path: &str, body: Option<Value>, status: u16) ->
         if told.status.as_u16() == status {
             answers.push(told.json());
         } else {
-            assert_eq!(told.refusal(), (409, "idempotency_in_flight".to_owned()));
+            assert_eq!(told.refusal(), (409, "idempotency_in_flight".to_owned()), "{told:?}");
             assert_eq!(told.header("retry-after"), "1");
         }
     }

@@ -26,6 +26,8 @@ const MANY: usize = 32;
 /// Which share of it that is.
 const SHARE: f64 = 0.7;
 
+const ALLOCATIONS: &str = "SELECT count(*) FROM allocations";
+
 /// When people stop asking.
 #[derive(Clone, Copy)]
 pub(crate) enum Until {
@@ -52,6 +54,38 @@ impl Seen {
 
     pub(crate) fn p99(&self) -> f64 {
         quantile(&self.took, 0.99)
+    }
+}
+
+/// A round that is being counted: by the database, not by who asks.
+pub(crate) struct Tally {
+    before: i64,
+    cpu: f64,
+    pub(crate) began: Instant,
+}
+
+impl Tally {
+    pub(crate) async fn begin(sql: &PgPool) -> anyhow::Result<Tally> {
+        let before = sqlx::query_scalar(ALLOCATIONS).fetch_one(sql).await?;
+        Ok(Tally { before, cpu: own_cpu(), began: now() })
+    }
+
+    /// What all of them saw. Each request has made one allocation, or something is wrong.
+    pub(crate) async fn end(
+        self,
+        sql: &PgPool,
+        people: Vec<anyhow::Result<Vec<f64>>>,
+    ) -> anyhow::Result<Seen> {
+        let (lasted, client_cpu) = (self.began.elapsed().as_secs_f64(), own_cpu() - self.cpu);
+        let mut took = Vec::new();
+        for theirs in people {
+            took.extend(theirs?);
+        }
+        let after: i64 = sqlx::query_scalar(ALLOCATIONS).fetch_one(sql).await?;
+        let made = usize::try_from(after - self.before)?;
+        ensure!(made == took.len(), "{} requests made {made} allocations", took.len());
+        took.sort_by(f64::total_cmp);
+        Ok(Seen { took, rate: made as f64 / lasted, client_cpu })
     }
 }
 
@@ -142,30 +176,18 @@ pub(crate) async fn ask(
     clients: usize,
     until: Until,
 ) -> anyhow::Result<Seen> {
-    let count = "SELECT count(*) FROM allocations";
-    let before: i64 = sqlx::query_scalar(count).fetch_one(sql).await?;
     let wish: Arc<str> = product.request("h100.slice", 1).to_string().into();
     let mut connected = Vec::new();
     for _ in 0..clients {
         connected.push(Client::connect(product).await?);
     }
-    let (asked, cpu, began) = (Arc::new(AtomicUsize::new(0)), own_cpu(), now());
+    let (asked, tally) = (Arc::new(AtomicUsize::new(0)), Tally::begin(sql).await?);
+    let began = tally.began;
     let mut people = JoinSet::new();
     for client in connected {
         people.spawn(person(client, Arc::clone(&wish), Arc::clone(&asked), (began, until)));
     }
-    let mut seen = Seen::default();
-    for took in people.join_all().await {
-        seen.took.extend(took?);
-    }
-    let lasted = began.elapsed().as_secs_f64();
-    seen.client_cpu = own_cpu() - cpu;
-    let after: i64 = sqlx::query_scalar(count).fetch_one(sql).await?;
-    let made = usize::try_from(after - before)?;
-    ensure!(made == seen.took.len(), "{} requests made {made} allocations", seen.took.len());
-    seen.took.sort_by(f64::total_cmp);
-    seen.rate = made as f64 / lasted;
-    Ok(seen)
+    tally.end(sql, people.join_all().await).await
 }
 
 async fn person(

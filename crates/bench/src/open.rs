@@ -10,8 +10,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::create::Seen;
-use crate::machine::{milliseconds, now, own_cpu};
+use crate::create::{Seen, Tally};
+use crate::machine::{milliseconds, now};
 use crate::product::{Product, new_id};
 
 /// So many can wait for their answers at once; who comes then waits for a connection, and that counts.
@@ -26,8 +26,6 @@ pub(crate) async fn ask(
     (rate, gpus): (f64, i16),
     time: Duration,
 ) -> anyhow::Result<Seen> {
-    let count = "SELECT count(*) FROM allocations";
-    let before: i64 = sqlx::query_scalar(count).fetch_one(sql).await?;
     let wish: Arc<str> = product.request("h100.slice", gpus).to_string().into();
     let (tell, told) = mpsc::unbounded_channel();
     let told = Arc::new(Mutex::new(told));
@@ -36,22 +34,12 @@ pub(crate) async fn ask(
         let client = Client::connect(product).await?;
         people.spawn(person(client, Arc::clone(&wish), Arc::clone(&told)));
     }
-    let (cpu, began) = (own_cpu(), now());
+    let tally = Tally::begin(sql).await?;
+    let began = tally.began;
     // A thread of its own, because timers of the runtime are a millisecond late, which would be counted as ours.
     let telling = tokio::task::spawn_blocking(move || keep_time(began, rate, time, &tell));
     telling.await?;
-    let mut seen = Seen::default();
-    for took in people.join_all().await {
-        seen.took.extend(took?);
-    }
-    let lasted = began.elapsed().as_secs_f64();
-    seen.client_cpu = own_cpu() - cpu;
-    let after: i64 = sqlx::query_scalar(count).fetch_one(sql).await?;
-    let made = usize::try_from(after - before)?;
-    ensure!(made == seen.took.len(), "{} requests made {made} allocations", seen.took.len());
-    seen.took.sort_by(f64::total_cmp);
-    seen.rate = made as f64 / lasted;
-    Ok(seen)
+    tally.end(sql, people.join_all().await).await
 }
 
 /// Tells each moment when it has come.

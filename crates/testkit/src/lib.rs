@@ -33,7 +33,7 @@ pub use house::{Act, CLEAN, FUNDS_MINOR, House, Ordered, ScriptedNode, Step, env
 pub use nats::NatsServer;
 pub use payments::PaymentEvent;
 pub use pulse::Inventory;
-pub use rows::{Fixture, actor};
+pub use rows::{Fixture, actor, place};
 pub use snapshot::{Change, Snapshot};
 pub use statements::Statements;
 pub use temporal::TemporalServer;

@@ -9,6 +9,7 @@ use domain::machines::allocation::{Event, Status};
 use domain::machines::{Node, node};
 use lifecycle::{Outcome, Source};
 use store::lifecycle::{Actor, Birth, Report, apply};
+use store::placement::{self, Place, Wanted};
 use store::{
     Error, Tx, accounts, allocation_groups, allocations, claims, ledger, node_tasks, nodes,
     payment_sessions, storage_attachments, terminal_sessions, usage_records,
@@ -25,6 +26,34 @@ pub fn actor(source: Source) -> Actor {
 /// A birth by nobody in particular.
 fn birth() -> Birth {
     Birth::new(EventId(new_id()), actor(Source::Worker))
+}
+
+/// An allocation at the best place for it, with its claims; none when there is no room. A whole machine has eight GPUs.
+///
+/// # Errors
+/// What the store refuses.
+pub async fn place(
+    tx: &mut Tx,
+    wanted: &Wanted<'_>,
+) -> Result<Option<(AllocationId, Place)>, Error> {
+    let Some(place) = placement::find(tx, wanted).await? else {
+        return Ok(None);
+    };
+    let id = AllocationId(tx.new_id());
+    let new = allocations::NewAllocation {
+        id,
+        project_id: tx.new_id(),
+        member_of: None,
+        provision: OperationId(tx.new_id()),
+        sku: wanted.sku.to_owned(),
+        gpus: wanted.gpus.unwrap_or(8),
+        terms: allocations::Terms::default(),
+    };
+    let birth = Birth::new(EventId(tx.new_id()), actor(Source::User));
+    allocations::insert(tx, &new, birth.clone()).await?;
+    let slots: Vec<SlotId> = place.slots.iter().map(|slot| slot.id).collect();
+    claims::insert_all(tx, id, place.node, &slots, &birth).await?;
+    Ok(Some((id, place)))
 }
 
 /// A group of nobody in particular.

@@ -103,14 +103,8 @@ pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> Stri
         watched = watched.unwrap_or(NOBODY),
     );
     for (position, topic) in machine.born.iter().enumerate() {
-        let message = Message {
-            machine: name,
-            event: lifecycle::writer::BORN,
-            from: None,
-            to: initial,
-            topic,
-        };
-        message.append(&mut statement, "logged, moment", &Luggage::bound([position + 8, 2, 6, 7]));
+        let luggage = Luggage::bound([position + 8, 2, 6, 7]);
+        Message::of_birth(machine, topic).append(&mut statement, "logged, moment", &luggage);
     }
     statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
 }
@@ -141,13 +135,6 @@ pub(crate) fn births_in(machine: &Table, part: &str, at: &str) -> String {
         born = lifecycle::writer::BORN,
     );
     for topic in machine.born {
-        let message = Message {
-            machine: name,
-            event: lifecycle::writer::BORN,
-            from: None,
-            to: initial,
-            topic,
-        };
         let luggage = Luggage {
             id: "message_id".to_owned(),
             event_id: "event_id".to_owned(),
@@ -155,7 +142,7 @@ pub(crate) fn births_in(machine: &Table, part: &str, at: &str) -> String {
             trace: "traceparent".to_owned(),
         };
         let rows = format!("(SELECT *, 1::bigint AS seq, {at} AS at FROM {part}) AS newborn");
-        message.append(&mut parts, &rows, &luggage);
+        Message::of_birth(machine, topic).append(&mut parts, &rows, &luggage);
     }
     parts
 }
@@ -185,7 +172,13 @@ impl Luggage {
     }
 }
 
-impl Message<'_> {
+impl<'a> Message<'a> {
+    /// What is told when a row comes into being.
+    fn of_birth(machine: &'a Table, topic: &'a str) -> Message<'a> {
+        let to = machine.statuses[machine.initial].code;
+        Message { machine: machine.name, event: lifecycle::writer::BORN, from: None, to, topic }
+    }
+
     /// `rows` is where the statement has the row and its moment: `id`, `seq` and `at`.
     fn append(&self, statement: &mut String, rows: &str, luggage: &Luggage) {
         let Message { machine, event, from, to, topic } = self;

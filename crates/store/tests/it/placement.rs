@@ -64,23 +64,9 @@ async fn ask(
 ) -> Result<Option<Place>, Error> {
     let mut tx = store.begin().await?;
     let wanted = Wanted { region: REGION, sku, image: IMAGE, gpus };
-    let Some(place) = placement::find(&mut tx, &wanted).await? else {
+    let Some((_, place)) = testkit::place(&mut tx, &wanted).await? else {
         return Ok(None);
     };
-    let id = AllocationId(tx.new_id());
-    let new = allocations::NewAllocation {
-        id,
-        project_id: tx.new_id(),
-        member_of: None,
-        provision: OperationId(tx.new_id()),
-        sku: sku.to_owned(),
-        gpus: gpus.unwrap_or(8),
-        terms: allocations::Terms::default(),
-    };
-    let birth = Birth::new(EventId(tx.new_id()), actor(Source::User));
-    allocations::insert(&mut tx, &new, birth.clone()).await?;
-    let slots: Vec<_> = place.slots.iter().map(|slot| slot.id).collect();
-    claims::insert_all(&mut tx, id, place.node, &slots, &birth).await?;
     if late {
         tx.rollback().await?;
         return Ok(None);

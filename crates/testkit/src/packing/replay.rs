@@ -10,10 +10,11 @@ use domain::machines::{Node, claim, node};
 use lifecycle::Source;
 use sqlx::PgPool;
 use store::lifecycle::{Birth, Report, apply};
-use store::placement::{self, Place, Wanted};
+use store::placement::{Place, Wanted};
 use store::{Error, Store, Tx, allocations, claims, nodes};
 
 use super::trace::{Asked, MACHINE_GPUS, Trace};
+use crate::rows::place;
 use crate::{actor, new_id};
 
 const REGION: &str = "north";
@@ -162,24 +163,7 @@ async fn ask(store: &Store, asked: &Asked) -> Result<Option<Vec<(AllocationId, P
 async fn member(tx: &mut Tx, gpus: u32) -> Result<Option<(AllocationId, Place)>, Error> {
     let gpus = i16::try_from(gpus).expect("a machine has few");
     let wanted = Wanted { region: REGION, sku: SKU, image: IMAGE, gpus: Some(gpus) };
-    let Some(place) = placement::find(tx, &wanted).await? else {
-        return Ok(None);
-    };
-    let id = AllocationId(tx.new_id());
-    let new = allocations::NewAllocation {
-        id,
-        project_id: tx.new_id(),
-        member_of: None,
-        provision: OperationId(tx.new_id()),
-        sku: SKU.to_owned(),
-        gpus,
-        terms: allocations::Terms::default(),
-    };
-    let birth = Birth::new(EventId(tx.new_id()), actor(Source::User));
-    allocations::insert(tx, &new, birth.clone()).await?;
-    let slots: Vec<_> = place.slots.iter().map(|slot| slot.id).collect();
-    claims::insert_all(tx, id, place.node, &slots, &birth).await?;
-    Ok(Some((id, place)))
+    place(tx, &wanted).await
 }
 
 /// Gives back what was never handed to a node: there is nothing to clean, so that all of it is one transaction.

@@ -135,3 +135,34 @@ async fn a_key_that_another_replica_has_under_way_is_waited_for_and_answered_as_
     house.is_sound().await;
     house.close().await;
 }
+
+/// The connection of a batch breaks before it is written. Nobody is told of it: each is tried alone, and made once.
+#[tokio::test]
+async fn a_batch_that_breaks_is_made_one_by_one() {
+    let mut house = House::open().await;
+    house.node("h100.slice", &[0; 8]).await;
+    let (user, route) = (house.tenant.user_id, "POST /allocations");
+    let shared = Key::of(user, route, "shared", b"");
+    let there = KeyRef { principal: user, route, key: "shared" };
+    let (now, long_ago) = (house.ctx.clock.now(), Timestamp::UNIX_EPOCH);
+    let mut tx = house.ctx.store.begin().await.expect("a transaction");
+    let taken = idempotency::take(&mut tx, there, &shared.fingerprint, now, long_ago).await;
+    assert_eq!(taken.expect("it answers"), Taken::Free);
+    let asked = asked(&house, "h100.slice", 1);
+    let waits = create::request(&house.ctx, &house.tenant, &asked, &shared);
+    // The batch waits for the key, and whoever has it dies with everybody else.
+    let blow = async {
+        while house.waiting_for_locks().await == 0 {}
+        house.database.end_connections().await
+    };
+    let (beside, waits, ended) = futures::join!(all(&house, "h100.slice", &[1, 2, 1]), waits, blow);
+    drop(tx);
+    assert!(ended > 1, "{ended}");
+    let mut made: Vec<Allocation> = beside.into_iter().map(|one| one.expect("made")).collect();
+    made.push(waits.expect("made").body);
+    let told = slots(&made.iter().collect::<Vec<_>>());
+    assert_eq!((told.len(), told.iter().collect::<BTreeSet<_>>().len()), (5, 5), "{told:?}");
+    assert_eq!(house.rows("allocations").await, 4);
+    house.is_sound().await;
+    house.close().await;
+}

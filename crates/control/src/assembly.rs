@@ -32,19 +32,21 @@ pub async fn assemble(store: Store, clock: Clock, policies: Policies) -> Result<
     let wake = Wake::new();
     let store = store.ringing(wake.bell());
     let keys = Arc::new(Keys::load_or_create(&store).await?);
-    let engine = Arc::new(Embedded::undefined(store.clone(), clock.clone()));
+    let engine = Arc::new(Embedded::undefined(store.hot(), clock.clone()));
     let workflows = Arc::clone(&engine);
     let current = Current::new(policies);
     current.turn(&store::policies::list(&store).await?);
     let (payments, post) = (Payments::default(), Post::default());
     let desks = Desks::new(&store, &clock, &current);
     let ctx = Ctx { store, clock, wake, workflows, keys, current, payments, post, desks };
-    engine.define(doors::workflows::table(&ctx));
+    // Every allocation goes the same way; timers look for what is rare, each in its own way.
+    let hot = ctx.hot();
+    engine.define(doors::workflows::table(&hot));
     let spine = Spine {
-        store: ctx.store.clone(),
+        store: hot.store.clone(),
         clock: ctx.clock.clone(),
         wake: ctx.wake.clone(),
-        subscriptions: doors::subscriptions::table(&ctx),
+        subscriptions: doors::subscriptions::table(&hot),
         workflows: engine,
         broker: None,
         driver: None,

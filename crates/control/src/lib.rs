@@ -73,6 +73,12 @@ pub struct Ctx {
 }
 
 impl Ctx {
+    /// The same on connections that plan each statement once: for what is asked again and again, and asks for few rows by their index.
+    #[must_use]
+    pub fn hot(&self) -> Ctx {
+        Ctx { store: self.store.hot(), ..self.clone() }
+    }
+
     /// The policies as they stand now.
     pub fn policies(&self) -> Policies {
         self.current.get()

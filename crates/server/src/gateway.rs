@@ -106,6 +106,8 @@ pub async fn serve(
 
 /// The doors, and what has to run for them.
 pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
+    // Every agent asks the same few things.
+    let ctx = ctx.hot();
     let (heartbeats, flusher) = heartbeat::collector(&ctx);
     let enrolments = Arc::new(Enrolments::new(limits.enrolments_per_peer_per_minute));
     let duties = Duties::new(ctx.clone(), flusher, Arc::clone(&enrolments), ending.clone());

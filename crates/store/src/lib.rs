@@ -73,8 +73,11 @@ pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
 /// for it.
 const TRUSTED: Duration = Duration::from_secs(1);
 
-/// How many connections are kept for what is asked again and again: as many as there are batches under way.
-const HOT_CONNECTIONS: u32 = 6;
+/// With fewer connections than this, none are set aside for what is asked again and again.
+const SET_ASIDE_FROM: u32 = 8;
+
+/// How long a connection lasts that plans each statement once: what was planned for the tables of then is planned anew.
+const PLANS_LAST: Duration = Duration::from_secs(60);
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -149,18 +152,20 @@ impl Store {
             // What is asked for is in memory or on a disk that does not turn: a page by its number costs what the next one does. As
             // the database comes it would rather read a whole table than a few thousand rows by their index.
             .options([("random_page_cost", "1.1")]);
-        let pool = pool_of(options).connect_with(connect.clone()).await?;
+        let (few, many) = shares(options.connections_max);
+        let sized = |connections_max| pool_of(Options { connections_max, ..options });
+        let pool = sized(few).connect_with(connect.clone()).await?;
         // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
         // so small that it would rather be read whole: the plan is kept when it has grown.
-        let hot = if options.connections_max < HOT_CONNECTIONS {
-            // So few that none can be set aside.
-            pool.clone()
-        } else {
-            let hot = connect
-                .options([("plan_cache_mode", "force_generic_plan")])
-                .options([("enable_seqscan", "off")]);
-            pool_of(Options { connections_max: HOT_CONNECTIONS, ..options }).connect_lazy_with(hot)
-        };
+        let hot = many.map_or_else(
+            || pool.clone(),
+            |many| {
+                let hot = connect
+                    .options([("plan_cache_mode", "force_generic_plan")])
+                    .options([("enable_seqscan", "off")]);
+                sized(many).max_lifetime(PLANS_LAST).connect_lazy_with(hot)
+            },
+        );
         Ok(Store { pool, hot, bell: Bell::silent(), ids: Ids::default() })
     }
 
@@ -226,6 +231,16 @@ impl Store {
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
+}
+
+/// How many of so many connections are for anything, and how many for what is asked again and again, which is most of it. None are
+/// set aside for that when there are only a few.
+const fn shares(all: u32) -> (u32, Option<u32>) {
+    if all < SET_ASIDE_FROM {
+        return (all, None);
+    }
+    let many = all * 5 / 8;
+    (all - many, Some(many))
 }
 
 /// Connections that are asked whether they are still good only when there is a reason to doubt it.

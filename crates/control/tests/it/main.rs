@@ -33,6 +33,7 @@ mod payment_checkout;
 mod payment_events;
 mod payment_keys;
 mod payment_order;
+mod plans;
 mod policies;
 mod r08_redelivery;
 mod r09_reordering;

@@ -88,13 +88,18 @@ impl Change<'_> {
     }
 }
 
+/// Whoever asks for a row by its key gets it by that: with the status beside it, an index of what waits looks as good as long as hardly
+/// anything does, and the plan may be kept until much does.
+const BY_KEY: &str = "OFFSET 0";
+
 /// The first log record of a row that is in the table already, and the messages of its birth. Answers whether the row
 /// is there and newborn, and whose watchers are to be told.
 pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> String {
     let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
     let mut statement = format!(
         "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
-         newborn AS MATERIALIZED (SELECT id, seq, {watched} AS watched FROM {table} WHERE id = $1 AND status = '{initial}' AND seq = 1), \
+         newborn AS MATERIALIZED (SELECT id, seq, {watched} AS watched \
+            FROM (SELECT * FROM {table} WHERE id = $1 {BY_KEY}) AS row WHERE status = '{initial}' AND seq = 1), \
          logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
             operation_id, source, actor, cause, occurred_at) \
             SELECT '{name}', id, seq, $2, '{born}', NULL, '{initial}', $6::uuid, $3, $4, $5, at FROM newborn, moment \
@@ -117,7 +122,7 @@ pub(crate) fn births(machine: &Table, table: &str) -> String {
         "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
             operation_id, source, actor, cause, occurred_at) \
          SELECT '{name}', id, seq, $2, '{born}', NULL, '{initial}', $6::uuid, $3, $4, $5, clock_timestamp() \
-           FROM {table} WHERE id = ANY($1) AND status = '{initial}' AND seq = 1",
+           FROM (SELECT * FROM {table} WHERE id = ANY($1) {BY_KEY}) AS row WHERE status = '{initial}' AND seq = 1",
         born = lifecycle::writer::BORN,
     )
 }

@@ -1,0 +1,99 @@
+//! What the planner makes of everything that an allocation costs, beside the history of thousands of others: nothing is ever read
+//! from its beginning to its end, and what is asked again and again is asked by the indexes that are written down here.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use control::allocation::{timeline, view};
+use control::billing::charge;
+use domain::ids::AllocationId;
+use testkit::{Act, Explained, House, Plans};
+
+const SKU: &str = "h100.slice";
+/// How often everything has happened before.
+const TIMES: u32 = 1_000;
+/// As it should be. `BERTH_PLANS=write` writes down what is.
+const WRITTEN: &str = include_str!("plans.txt");
+
+/// What there always is: what is used, what is being made and what is being given back, on a machine of its own.
+async fn under_way(house: &mut House) {
+    let busy = house.node(SKU, &[0, 0, 0, 0]).await;
+    busy.will(&[Act::Succeed, Act::Succeed]);
+    busy.will(&[Act::FallSilent; 3]);
+    house.active(SKU, 1).await;
+    let given_back = house.active(SKU, 1).await.id;
+    house.release(given_back).await.expect("asked");
+    house.create(SKU, 1).await.expect("it fits");
+    house.group(SKU, &[1]).await.expect("it fits");
+    house.settle().await;
+}
+
+/// Made, restarted and given back, with what people look at, what nodes say and what it costs.
+async fn story(house: &House) {
+    let one = house.active(SKU, 2).await.id;
+    let group = house.group(SKU, &[1, 1]).await.expect("it fits");
+    house.settle().await;
+    house.restart(one).await.expect("asked");
+    house.settle().await;
+    house.beat(house.first_node()).await;
+    house.ctx.clock.advance(Duration::from_secs(61));
+    charge::sweep(&house.ctx).await.expect("it is charged");
+    house.release(one).await.expect("asked");
+    for member in &group.members {
+        house.release(member.id).await.expect("asked");
+    }
+    house.settle().await;
+    house.ctx.clock.advance(Duration::from_secs(61));
+    charge::sweep(&house.ctx).await.expect("it is charged");
+}
+
+fn shown(plans: &BTreeSet<Explained>) -> String {
+    let mut text = String::new();
+    for Explained { statement, reads, .. } in plans.iter().filter(|plan| plan.hot) {
+        let words: String = statement.chars().take(140).collect();
+        let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
+        let _ = writeln!(text, "{words}\n    {}", reads.join(", "));
+    }
+    text
+}
+
+#[tokio::test]
+async fn what_an_allocation_costs_does_not_grow_with_those_before_it() {
+    let mut house = House::open().await;
+    house.node(SKU, &[0, 0, 0, 0, 1, 1, 1, 1]).await;
+    story(&house).await;
+    under_way(&mut house).await;
+    house.database.repeat_history(TIMES).await;
+    house.database.explains().await;
+    // As the gateway and what moves by itself do it.
+    let hot = house.ctx.hot();
+    let anything = std::mem::replace(&mut house.ctx, hot);
+    let plans = Plans::gather();
+    story(&house).await;
+    let hot = plans.take();
+    house.ctx = anything;
+    story(&house).await;
+    let id = house.active(SKU, 1).await.id;
+    view::show(&house.ctx, &house.tenant, AllocationId(id)).await.expect("it is theirs");
+    timeline::for_tenant(&house.ctx, &house.tenant, AllocationId(id)).await.expect("it is theirs");
+    let all = plans.take();
+    drop(plans);
+    assert!(hot.iter().filter(|plan| plan.hot).count() > 40, "the plans were not told");
+    let mut large = house.database.tables_of(TIMES).await;
+    assert!(large.len() > 20, "{large:?}");
+    // A minute is charged to whoever has something: most of them.
+    large.remove("accounts");
+    let wholes: Vec<&Explained> =
+        hot.union(&all).filter(|plan| !plan.read_whole.is_disjoint(&large)).collect();
+    assert!(wholes.is_empty(), "read from the beginning to the end: {wholes:#?}");
+    let is = shown(&hot);
+    if std::env::var_os("BERTH_PLANS").is_some_and(|value| value == "write") {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/plans.txt");
+        std::fs::write(path, &is).expect("it is written");
+    } else {
+        assert_eq!(is, WRITTEN, "if that is right: BERTH_PLANS=write");
+    }
+    // The books of those who were copied do not balance.
+    house.database.remove().await;
+}

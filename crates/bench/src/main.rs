@@ -12,6 +12,7 @@ mod create;
 mod falls;
 mod figure;
 mod flat;
+mod fleet;
 mod footprint;
 mod load;
 mod machine;
@@ -136,6 +137,10 @@ fn run(mut plan: Plan) -> anyhow::Result<bool> {
     let only = std::env::var("ONLY").unwrap_or_default();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some(path) = fleet::crew() {
+        runtime.block_on(fleet::run(&path))?;
+        return Ok(true);
+    }
     if let Some(line) = long(&runtime, &only)? {
         println!("{}", line.text);
         return Ok(line.met);

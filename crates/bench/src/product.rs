@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use agent::{Config, SimulatedConfig};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -17,7 +16,6 @@ use uuid::Uuid;
 /// How long a start may take, recovery of the database included.
 const START_ATTEMPTS: u32 = 1_200;
 const ATTEMPT: Duration = Duration::from_millis(50);
-const CUDA: &str = "ubuntu-24.04-cuda";
 
 /// A running product.
 pub(crate) struct Product {
@@ -240,41 +238,6 @@ impl Product {
         json!({ "project_id": self.project, "sku": sku, "gpus": gpus, "region": "eu-1", "ssh_key_ids": [] })
     }
 
-    /// Adds nodes whose agents run in this process until `stop`.
-    pub(crate) async fn fleet(
-        &self,
-        sku: &str,
-        count: usize,
-        agents: &mut JoinSet<()>,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        let images = self.get(&self.operator, "/images").await?;
-        let sha256 =
-            images["items"].as_array().into_iter().flatten().find(|image| image["code"] == CUDA);
-        let sha256 =
-            sha256.and_then(|image| image["sha256"].as_str()).context("no image")?.to_owned();
-        for number in 0..count {
-            let name = format!("{}-{number}", sku.replace('.', "-"));
-            let new = json!({ "name": name, "region": "eu-1", "sku": sku, "slots": [0, 0, 0, 0, 1, 1, 1, 1] });
-            let (status, made) = self.post(&self.operator, "/admin/nodes", new_id(), &new).await?;
-            ensure!(status == 201, "a node: {status} {made}");
-            let machine = SimulatedConfig {
-                images: vec![(CUDA.to_owned(), sha256.clone())],
-                speed: 0.0,
-                ..SimulatedConfig::with_gpus(8, 2, "H100")
-            };
-            let mut config = Config::simulated(self.folder.join("nodes").join(&name), machine);
-            config.join = made["join_token"].as_str().map(str::to_owned);
-            let stop = stop.clone();
-            agents.spawn(async move {
-                if let Err(error) = agent::run(config, stop).await {
-                    eprintln!("an agent ended: {error}");
-                }
-            });
-        }
-        self.until_ready(count).await
-    }
-
     /// Waits until it says that everything is there, the nodes too.
     pub(crate) async fn until_announced(&self) -> anyhow::Result<()> {
         for _ in 0..START_ATTEMPTS {
@@ -286,7 +249,7 @@ impl Product {
         bail!("berth up never says that it is ready; see {}", self.folder.display())
     }
 
-    async fn until_ready(&self, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn until_ready(&self, count: usize) -> anyhow::Result<()> {
         let sql = sqlx::PgPool::connect(&self.database()).await?;
         // Agents are let in at a pace, and each comes twice: to enrol, and to work.
         for _ in 0..START_ATTEMPTS * 4 {

@@ -91,7 +91,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections_max: 16, acquire: Duration::from_secs(5) }
+        Self { connections_max: 20, acquire: Duration::from_secs(5) }
     }
 }
 
@@ -233,14 +233,13 @@ impl Store {
     }
 }
 
-/// How many of so many connections are for anything, and how many for what is asked again and again, which is most of it. None are
-/// set aside for that when there are only a few.
+/// How many of so many connections are for anything, and how many for what is asked again and again. None are set aside for that when
+/// there are only a few.
 const fn shares(all: u32) -> (u32, Option<u32>) {
     if all < SET_ASIDE_FROM {
         return (all, None);
     }
-    let many = all * 5 / 8;
-    (all - many, Some(many))
+    (all - all / 2, Some(all / 2))
 }
 
 /// Connections that are asked whether they are still good only when there is a reason to doubt it.

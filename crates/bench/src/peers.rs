@@ -218,7 +218,7 @@ impl Contest {
         let mut all = Vec::new();
         let mut stage = self.stage().await?;
         for (number, &clients) in self.clients.iter().enumerate() {
-            // What was made stays, and they have room for so many of us only.
+            // What was made stays, and a thousand nodes are full after a few rounds.
             if number > 0 && !plan.quick {
                 stage.check().await?;
                 drop(stage);

@@ -21,20 +21,22 @@ use crate::stage::{ALL_ROLES, Setting, Stage};
 /// What the goal of many agents is said for.
 const TASKS_PER_SECOND: f64 = 200.0;
 /// So slowly that they do not meet.
-const SELDOM_PER_SECOND: f64 = 25.0;
+pub(crate) const SELDOM_PER_SECOND: f64 = 25.0;
 
 /// From the row of a task to its claim, both by the database's clock.
 pub(crate) const CLAIMED: &str =
     "SELECT (extract(epoch FROM log.occurred_at - task.created_at) * 1000)::float8
        FROM node_tasks AS task
        JOIN lifecycle_log AS log ON log.entity_id = task.id AND log.machine = 'node_task'
-      WHERE log.to_status = 'dispatched'";
+      WHERE log.to_status = 'dispatched'
+      ORDER BY task.created_at";
 
 /// From there to the first thing that the agent did about it.
 pub(crate) const RECEIVED: &str =
     "SELECT (extract(epoch FROM event.at - task.created_at) * 1000)::float8
        FROM node_tasks AS task
-       JOIN node_task_events AS event ON event.task_id = task.id AND event.seq = 1";
+       JOIN node_task_events AS event ON event.task_id = task.id AND event.seq = 1
+      ORDER BY task.created_at";
 
 /// From the end of the last task for an allocation to the allocation's being usable.
 const BECAME: &str = "SELECT (extract(epoch FROM allocations.active_at - done.at) * 1000)::float8
@@ -42,11 +44,22 @@ const BECAME: &str = "SELECT (extract(epoch FROM allocations.active_at - done.at
       CROSS JOIN LATERAL (
             SELECT max(ended_at) AS at FROM node_tasks WHERE allocation_id = allocations.id AND ended_at <= active_at
             ) AS done
-      WHERE done.at IS NOT NULL";
+      WHERE done.at IS NOT NULL
+      ORDER BY allocations.created_at";
 
 /// What such a query finds, sorted.
 pub(crate) async fn sorted(sql: &PgPool, query: &'static str) -> anyhow::Result<Vec<f64>> {
+    sorted_behind(sql, query, 0).await
+}
+
+/// The same, without what was found before.
+async fn sorted_behind(
+    sql: &PgPool,
+    query: &'static str,
+    before: usize,
+) -> anyhow::Result<Vec<f64>> {
     let mut found: Vec<f64> = sqlx::query_scalar(query).fetch_all(sql).await?;
+    let mut found = found.split_off(before.min(found.len()));
     found.sort_by(f64::total_cmp);
     Ok(found)
 }
@@ -87,19 +100,7 @@ async fn tasks(
     let (rate, most) =
         if goal == "P10" { (TASKS_PER_SECOND, 2_000) } else { (SELDOM_PER_SECOND, 400) };
     let most = (if plan.quick { 100 } else { most }).min(agents);
-    let (sql, mood) = (stage.sql().await?, Mood::look().await);
-    // A whole node each, so that each task goes to another agent.
-    let time = Duration::from_secs_f64(most as f64 / rate);
-    let seen = open::ask(&stage.product, &sql, (rate, 8), time).await?;
-    let mood = mood.asking(seen.client_cpu);
-    let active = "SELECT count(*) FROM allocations WHERE active_at IS NOT NULL";
-    until_counted(&sql, active, seen.took.len()).await?;
-    drained(&sql).await?;
-    let (claimed, received) = (sorted(&sql, CLAIMED).await?, sorted(&sql, RECEIVED).await?);
-    let became = sorted(&sql, BECAME).await?;
-    sql.close().await;
-    ensure!(received.len() >= seen.took.len(), "only {} tasks were received", received.len());
-    ensure!(became.len() == seen.took.len(), "only {} results became states", became.len());
+    let Dispatched { claimed, received, became, mood } = dispatch(stage, rate, most).await?;
     let note = format!("{agents} agents, {rate:.0} tasks/s, {} tasks", received.len());
     let of =
         |goal, what: &str| Figure::less(goal, format!("agents.{agents}.{what}"), "ms").note(&note);
@@ -118,6 +119,39 @@ async fn tasks(
         once(of("P11", "result_to_state_p50"), &became, 0.5),
         once(of("P11", "result_to_state_p99").goal(20.0, 10.0), &became, 0.99),
     ])
+}
+
+/// What became of some tasks, in milliseconds and sorted.
+pub(crate) struct Dispatched {
+    claimed: Vec<f64>,
+    /// From the row of a task to the agent's first word about it.
+    pub(crate) received: Vec<f64>,
+    became: Vec<f64>,
+    pub(crate) mood: Mood,
+}
+
+/// So many allocations at so many a second, each of a whole node, so that each task goes to another agent.
+pub(crate) async fn dispatch(stage: &Stage, rate: f64, count: usize) -> anyhow::Result<Dispatched> {
+    let (sql, mood) = (stage.sql().await?, Mood::look().await);
+    let (tasks, received) =
+        (sorted(&sql, CLAIMED).await?.len(), sorted(&sql, RECEIVED).await?.len());
+    let became = sorted(&sql, BECAME).await?.len();
+    let time = Duration::from_secs_f64(count as f64 / rate);
+    let seen = open::ask(&stage.product, &sql, (rate, 8), time).await?;
+    let active = "SELECT count(*) FROM allocations WHERE active_at IS NOT NULL";
+    until_counted(&sql, active, became + seen.took.len()).await?;
+    drained(&sql).await?;
+    let dispatched = Dispatched {
+        claimed: sorted_behind(&sql, CLAIMED, tasks).await?,
+        received: sorted_behind(&sql, RECEIVED, received).await?,
+        became: sorted_behind(&sql, BECAME, became).await?,
+        mood: mood.asking(seen.client_cpu),
+    };
+    sql.close().await;
+    let Dispatched { received, became, .. } = &dispatched;
+    ensure!(received.len() >= seen.took.len(), "only {} tasks were received", received.len());
+    ensure!(became.len() == seen.took.len(), "only {} results became states", became.len());
+    Ok(dispatched)
 }
 
 /// What it costs that they are there: memory, CPU, and commits against what the database can do.

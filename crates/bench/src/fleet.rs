@@ -39,7 +39,8 @@ impl Product {
     ) -> anyhow::Result<()> {
         let images = self.get(&self.operator, "/images").await?;
         let items = images["items"].as_array().into_iter().flatten();
-        let sha256 = items.filter(|image| image["code"] == CUDA).find_map(|image| image["sha256"].as_str());
+        let sha256 =
+            items.filter(|image| image["code"] == CUDA).find_map(|image| image["sha256"].as_str());
         let sha256 = sha256.context("no image")?;
         let mut recruits: Vec<Recruit> = stream::iter(0..count)
             .map(|number| self.recruit(sku, number))
@@ -126,7 +127,8 @@ pub(crate) async fn run(path: &Path) -> anyhow::Result<()> {
     let text = |value: &Value| value.as_str().map(str::to_owned).context("no text");
     let mut recruits = Vec::new();
     for each in written["crew"].as_array().into_iter().flatten() {
-        recruits.push(Recruit { folder: text(&each["folder"])?.into(), join: text(&each["join"])? });
+        recruits
+            .push(Recruit { folder: text(&each["folder"])?.into(), join: text(&each["join"])? });
     }
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
     begin(recruits, &text(&written["sha256"])?, &mut agents, &stop);

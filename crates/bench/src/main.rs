@@ -19,6 +19,8 @@ mod machine;
 mod open;
 mod outbox;
 mod packing;
+mod peer;
+mod peers;
 mod product;
 mod raw;
 mod reconnect;
@@ -35,6 +37,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use serde_json::json;
 use store::cluster::{Cluster, Durability};
 
 use figure::Figure;
@@ -76,15 +79,29 @@ const FULL: Plan = Plan {
     minutes: 5,
 };
 
-/// A part of a run, the goals that it measures, and whether a short run has time for it.
+/// A part of a run, and the goals that it measures.
 struct Part {
     name: &'static str,
     goals: &'static [&'static str],
-    quick: bool,
+    when: When,
+}
+
+/// Which runs have a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Those that have time.
+    Full,
+    /// Those that are asked for what others have made: it is installed, and takes minutes to start.
+    Peers,
 }
 
 const fn part(name: &'static str, goals: &'static [&'static str], quick: bool) -> Part {
-    Part { name, goals, quick }
+    Part { name, goals, when: if quick { When::Always } else { When::Full } }
+}
+
+const fn peer(name: &'static str, goals: &'static [&'static str]) -> Part {
+    Part { name, goals, when: When::Peers }
 }
 
 /// All of them, in their order.
@@ -104,6 +121,11 @@ const PARTS: &[Part] = &[
     part("footprint", &["P20"], true),
     part("storm", &[], false),
     part("packing", &[], false),
+    peer("placement", &["P4"]),
+    peer("slurm", &["P5"]),
+    peer("queue", &["P9"]),
+    peer("temporal", &["P12"]),
+    peer("restate", &["P12"]),
 ];
 
 /// What a run has come to.
@@ -116,7 +138,7 @@ struct Report {
 }
 
 fn main() -> ExitCode {
-    let quick = std::env::var_os("QUICK").is_some_and(|value| value == "1");
+    let quick = is_asked("QUICK");
     match run(if quick { QUICK } else { FULL }) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -125,6 +147,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_asked(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
 fn given(name: &str, default: u32) -> anyhow::Result<u32> {
@@ -145,9 +171,11 @@ fn run(mut plan: Plan) -> anyhow::Result<bool> {
         println!("{}", line.text);
         return Ok(line.met);
     }
-    let wanted = |part: &&Part| match only.as_str() {
-        "" => part.quick || !plan.quick,
-        only => part.name == only,
+    let wanted = |part: &&Part| match (only.as_str(), part.when) {
+        ("", When::Always) => true,
+        ("", When::Full) => !plan.quick,
+        ("", When::Peers) => is_asked("PEERS"),
+        (only, When::Always | When::Full | When::Peers) => part.name == only,
     };
     let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
     anyhow::ensure!(!parts.is_empty(), "there is no part {only}");
@@ -158,8 +186,11 @@ fn run(mut plan: Plan) -> anyhow::Result<bool> {
             // The others are worth knowing nevertheless.
             eprintln!("{}: {error:#}", part.name);
             report.missed = true;
-            let why = |goal: &&'static str| (*goal, format!("{error:#}"));
-            report.failed.extend(part.goals.iter().map(why));
+            for goal in part.goals {
+                let why = format!("{error:#}");
+                println!("{}", json!({ "goal": goal, "part": part.name, "not_measured": why }));
+                report.failed.push((goal, why));
+            }
         }
     }
     if let Some(path) = std::env::var_os("TABLE") {
@@ -230,6 +261,11 @@ async fn figures(part: &str, plan: Plan) -> anyhow::Result<Vec<Figure>> {
         "replicas" => Box::pin(replicas::figures(plan)).await,
         "reconnect" => Box::pin(reconnect::figures(plan)).await,
         "footprint" => Box::pin(footprint::figures(plan)).await,
+        "placement" => on_a_cluster(async |theirs| peers::placement(theirs, plan).await).await,
+        "slurm" => Box::pin(peers::slurm(plan)).await,
+        "queue" => on_a_cluster(async |theirs| peers::queue(theirs, plan).await).await,
+        "temporal" => Box::pin(peers::temporal(plan)).await,
+        "restate" => Box::pin(peers::restate(plan)).await,
         other => anyhow::bail!("there is no part {other}"),
     }
 }

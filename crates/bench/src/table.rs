@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 
 use crate::figure::Figure;
-use crate::{PARTS, Report, machine};
+use crate::{PARTS, Report, When, machine};
 
 /// Above this share of the cores in others' hands a figure says little.
 const FOREIGN_MAX: f64 = 0.1;
@@ -37,10 +37,6 @@ const GOALS: [(&str, &str); 21] = [
     ("P20", "memory of everything at rest"),
     ("P21", "killed under load, until the next create"),
 ];
-/// Goals whose other side is not of ours to start.
-const PEERS: [(&str, &str); 2] =
-    [("P4", "Placement is not part of this run"), ("P5", "Slurm is not part of this run")];
-
 /// Writes the document.
 pub(crate) fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
     let text = page(report, &circumstances())?;
@@ -80,10 +76,10 @@ fn postgres() -> Option<String> {
 fn page(report: &Report, circumstances: &str) -> anyhow::Result<String> {
     let mut page = String::from(
         "<!-- Written by `make bench`. Do not edit. -->\n\n# What it costs\n\n\
-         A figure that has a floor is judged by its ratio to what Postgres does by itself (or to what the name says) in the same round;\n\
+         A figure that has a floor is judged by its ratio to what Postgres does by itself (or to whoever the name says) in the same round;\n\
          the others are judged by themselves. Median of all rounds, and the least and the most of them. `foreign` is the share of\n\
-         all cores that others used right before a round; `client` what asking has cost on the same cores. Everything is durable:\n\
-         `fsync`, `synchronous_commit` and `full_page_writes` are on, and asked for.\n\n",
+         all cores that others used right before a round; `client` what asking has cost on the same cores. Everything of ours is durable:\n\
+         `fsync`, `synchronous_commit` and `full_page_writes` are on, and asked for. Of what others have made the last column says it.\n\n",
     );
     writeln!(page, "{circumstances}\n")?;
     // What could not be looked at is more than anything in this order.
@@ -101,31 +97,35 @@ fn page(report: &Report, circumstances: &str) -> anyhow::Result<String> {
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for (goal, what) in GOALS {
-        let mut of_goal = report.figures.iter().filter(|figure| figure.goal == goal).peekable();
-        if of_goal.peek().is_none() {
-            writeln!(
-                page,
-                "| {goal} | {what} | not measured | | | | | | | | | | {} |",
-                why(goal, report)
-            )?;
+        let of_goal = report.figures.iter().filter(|figure| figure.goal == goal);
+        let rows: Vec<String> = of_goal.map(row).collect();
+        // A goal may have several parts, of which some failed.
+        let mut not_measured: Vec<String> =
+            report.failed.iter().filter(|(failed, _)| *failed == goal).map(failure).collect();
+        if rows.is_empty() && not_measured.is_empty() {
+            not_measured.push(absence(goal));
         }
-        for figure in of_goal {
-            writeln!(page, "{}", row(figure))?;
+        for row in rows {
+            writeln!(page, "{row}")?;
+        }
+        for why in not_measured {
+            writeln!(page, "| {goal} | {what} | not measured | | | | | | | | | | {why} |")?;
         }
     }
     Ok(page)
 }
 
-fn why(goal: &str, report: &Report) -> String {
-    if let Some((_, why)) = PEERS.iter().find(|(peer, _)| *peer == goal) {
-        return (*why).to_owned();
-    }
-    if let Some((_, why)) = report.failed.iter().find(|(failed, _)| *failed == goal) {
-        let line = why.replace(['\n', '|'], " ");
-        return format!("it failed: {}", line.chars().take(200).collect::<String>());
-    }
+fn failure((_, why): &(&str, String)) -> String {
+    let line = why.replace(['\n', '|'], " ");
+    format!("it failed: {}", line.chars().take(200).collect::<String>())
+}
+
+fn absence(goal: &str) -> String {
     let part = PARTS.iter().find(|part| part.goals.contains(&goal));
-    part.map_or_else(String::new, |part| format!("`ONLY={}` was not part of this run", part.name))
+    part.map_or_else(String::new, |part| match part.when {
+        When::Peers => "`PEERS=1` was not asked for".to_owned(),
+        When::Always | When::Full => format!("`ONLY={}` was not part of this run", part.name),
+    })
 }
 
 fn row(figure: &Figure) -> String {
@@ -193,10 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_but_those_of_peers_has_a_part() {
+    fn every_goal_has_a_part() {
         for (goal, _) in GOALS {
-            let has = PARTS.iter().any(|part| part.goals.contains(&goal));
-            assert_eq!(has, !["P4", "P5"].contains(&goal), "{goal}");
+            assert!(PARTS.iter().any(|part| part.goals.contains(&goal)), "{goal}");
         }
+    }
+
+    #[test]
+    fn what_failed_is_told_beside_what_was_measured_for_the_same_goal() {
+        let mood = Mood { foreign_cpu: 0.0, client_cpu: None };
+        let figure = Figure::less("P9", "a", "ms").once(2.0, None, mood);
+        let failed = vec![("P9", "npm is missing".to_owned())];
+        let report = Report { figures: vec![figure], failed, missed: true };
+        let page = page(&report, "here").expect("it can be written");
+        assert!(page.contains("| P9 | `a` | 2 ms |"), "{page}");
+        assert!(
+            page.contains("not measured | | | | | | | | | | it failed: npm is missing |"),
+            "{page}"
+        );
+        assert!(page.contains("`PEERS=1` was not asked for"), "{page}");
     }
 }

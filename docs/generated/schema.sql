@@ -775,6 +775,8 @@ CREATE INDEX allocations_project ON public.allocations USING btree (project_id, 
 
 CREATE INDEX allocations_waiting ON public.allocations USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
 
+CREATE INDEX api_tokens_end ON public.api_tokens USING btree (LEAST(expires_at, revoked_at));
+
 CREATE INDEX api_tokens_user ON public.api_tokens USING btree (user_id, id);
 
 CREATE INDEX app_instances_allocation ON public.app_instances USING btree (allocation_id) WHERE (allocation_id IS NOT NULL);
@@ -823,15 +825,21 @@ CREATE UNIQUE INDEX ledger_entries_posting ON public.ledger_entries USING btree 
 
 CREATE INDEX ledger_postings_source ON public.ledger_postings USING btree (source_id) WHERE (source_id IS NOT NULL);
 
+CREATE INDEX lifecycle_refusals_age ON public.lifecycle_refusals USING btree (occurred_at);
+
 CREATE UNIQUE INDEX node_agents_live ON public.node_agents USING btree (node_id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX node_agents_revoked ON public.node_agents USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
 CREATE INDEX node_certificates_agent ON public.node_certificates USING btree (agent_id, not_after);
 
+CREATE INDEX node_certificates_end ON public.node_certificates USING btree (not_after);
+
 CREATE UNIQUE INDEX node_outages_open ON public.node_outages USING btree (node_id) WHERE (until_at IS NULL);
 
 CREATE INDEX node_outages_owed ON public.node_outages USING btree (id) WHERE ((until_at IS NULL) OR (credited_until < until_at));
+
+CREATE INDEX node_task_events_age ON public.node_task_events USING btree (received_at);
 
 CREATE INDEX node_task_events_position ON public.node_task_events USING btree (task_id, "position");
 
@@ -850,6 +858,8 @@ CREATE INDEX node_tasks_succeeded ON public.node_tasks USING btree (kind, ended_
 CREATE INDEX nodes_free ON public.nodes USING btree (sku, region, free_slots, free_numa_max, id) WHERE ((status = 'ready'::text) AND (free_slots > 0));
 
 CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (status = 'ready'::text);
+
+CREATE INDEX notifications_age ON public.notifications USING btree (created_at);
 
 CREATE UNIQUE INDEX notifications_cause ON public.notifications USING btree (user_id, cause);
 
@@ -903,7 +913,11 @@ CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
 
 CREATE INDEX webhook_deliveries_due ON public.webhook_deliveries USING btree (due_at) WHERE (due_at IS NOT NULL);
 
+CREATE INDEX webhook_deliveries_notification ON public.webhook_deliveries USING btree (notification_id);
+
 CREATE INDEX webhooks_user ON public.webhooks USING btree (user_id, id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX workflow_runs_done ON public.workflow_runs USING btree (done_at) WHERE (done_at IS NOT NULL);
 
 CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHERE (done_at IS NULL);
 
@@ -1592,9 +1606,13 @@ CREATE TRIGGER entered AFTER INSERT ON public.ledger_postings REFERENCING NEW TA
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_log FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.node_task_events FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.lifecycle_refusals FOR EACH ROW WHEN ((old.occurred_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.node_task_events FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.node_task_events FOR EACH ROW WHEN ((old.received_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION enforce_node_task();
 

@@ -42,6 +42,7 @@ pub mod placement;
 pub mod policies;
 pub mod prices;
 pub mod projects;
+pub mod prune;
 pub mod receipts;
 pub mod schema;
 pub mod seen;

@@ -158,6 +158,13 @@ CREATE TABLE bus_deliveries (
     CONSTRAINT bus_deliveries_pkey PRIMARY KEY (consumer, event_id)
 );
 
+CREATE TABLE charging_reached (
+    one boolean NOT NULL DEFAULT true,
+    until timestamp with time zone NOT NULL,
+    CONSTRAINT charging_reached_one_check CHECK (one),
+    CONSTRAINT charging_reached_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE claims (
     id uuid NOT NULL,
     status text NOT NULL DEFAULT 'reserved'::text,
@@ -652,6 +659,13 @@ CREATE TABLE usage_credits (
     CONSTRAINT usage_credits_pkey PRIMARY KEY (usage_record_id, window_at)
 );
 
+CREATE TABLE usage_kept (
+    one boolean NOT NULL DEFAULT true,
+    windows_since timestamp with time zone NOT NULL,
+    CONSTRAINT usage_kept_one_check CHECK (one),
+    CONSTRAINT usage_kept_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE usage_records (
     id uuid NOT NULL,
     status text NOT NULL DEFAULT 'open'::text,
@@ -688,7 +702,7 @@ CREATE TABLE usage_windows (
     CONSTRAINT usage_windows_amount_minor_check CHECK ((amount_minor >= 0)),
     CONSTRAINT usage_windows_micros_check CHECK (((micros >= 1) AND (micros <= 60000000))),
     CONSTRAINT usage_windows_pkey PRIMARY KEY (usage_record_id, window_at)
-);
+) PARTITION BY RANGE (window_at);
 
 CREATE TABLE users (
     id uuid NOT NULL,
@@ -899,6 +913,8 @@ CREATE INDEX usage_credits_posting ON public.usage_credits USING btree (posting_
 
 CREATE INDEX usage_records_account ON public.usage_records USING btree (account_id, started_at);
 
+CREATE INDEX usage_records_ended ON public.usage_records USING btree (account_id, id) WHERE ((settled_at IS NULL) AND (account_id IS NOT NULL) AND (ended_at IS NOT NULL));
+
 CREATE INDEX usage_records_node_end ON public.usage_records USING btree (node_id, COALESCE(ended_at, 'infinity'::timestamp with time zone));
 
 CREATE UNIQUE INDEX usage_records_open ON public.usage_records USING btree (allocation_id) WHERE (status = 'open'::text);
@@ -907,7 +923,7 @@ CREATE UNIQUE INDEX usage_records_opening ON public.usage_records USING btree (a
 
 CREATE INDEX usage_records_unsettled ON public.usage_records USING btree (account_id, id) WHERE ((settled_at IS NULL) AND (account_id IS NOT NULL));
 
-CREATE INDEX usage_windows_posting ON public.usage_windows USING btree (posting_id);
+CREATE INDEX usage_windows_posting ON ONLY public.usage_windows USING btree (posting_id);
 
 CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
 
@@ -975,6 +991,64 @@ AS $function$
 BEGIN
     PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
     RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.drop_usage_part(older_than timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET lock_timeout TO '1s'
+AS $function$
+DECLARE
+    oldest record;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('berth usage days')) THEN
+        RETURN false;
+    END IF;
+    SELECT part, until INTO oldest FROM usage_parts() ORDER BY until LIMIT 1;
+    IF oldest.part IS NULL OR oldest.until > older_than THEN
+        -- What went elsewhere goes when all of it is that old.
+        SELECT 'usage_windows_other'::name AS part, windows_since AS until INTO oldest FROM usage_kept;
+        IF oldest.part IS NULL OR NOT EXISTS (SELECT 1 FROM usage_windows_other)
+           OR EXISTS (SELECT 1 FROM usage_windows_other WHERE window_at >= oldest.until) THEN
+            RETURN false;
+        END IF;
+    END IF;
+    IF EXISTS (
+           SELECT 1
+             FROM usage_records
+            WHERE settled_at IS NULL AND account_id IS NOT NULL AND charged_until < oldest.until)
+       OR EXISTS (
+           SELECT 1
+             FROM node_outages AS outage
+            CROSS JOIN LATERAL (
+                  SELECT id
+                    FROM usage_records
+                   WHERE node_id = outage.node_id AND coalesce(ended_at, 'infinity') > outage.from_at
+                     AND started_at < least(outage.until_at, oldest.until) AND account_id IS NOT NULL
+                  OFFSET 0
+                  ) AS record
+            CROSS JOIN LATERAL (
+                  SELECT 1
+                    FROM usage_windows AS one
+                   WHERE usage_record_id = record.id
+                     AND window_at >= date_trunc('minute', outage.from_at, 'UTC') AND window_at < least(outage.until_at, oldest.until)
+                     AND (SELECT 1
+                            FROM usage_credits AS given
+                           WHERE given.usage_record_id = one.usage_record_id AND given.window_at = one.window_at
+                           LIMIT 1) IS NULL
+                   OFFSET 0
+                  ) AS owed
+            WHERE outage.until_at IS NULL OR outage.credited_until < outage.until_at) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE %I', oldest.part);
+    IF oldest.part = 'usage_windows_other' THEN
+        PERFORM make_usage_other();
+    END IF;
+    INSERT INTO usage_kept AS kept (windows_since) VALUES (oldest.until)
+        ON CONFLICT (one) DO UPDATE SET windows_since = greatest(kept.windows_since, EXCLUDED.windows_since);
+    RETURN true;
 END;
 $function$;
 
@@ -1274,6 +1348,51 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.make_usage_day(day timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET lock_timeout TO '1s'
+AS $function$
+DECLARE
+    begins timestamptz := date_trunc('day', day, 'UTC');
+    ends   timestamptz := begins + interval '24 hours';
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('berth usage days')) THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (SELECT 1 FROM usage_parts() AS known WHERE known.since < ends AND known.until > begins)
+       OR EXISTS (SELECT 1 FROM usage_windows_other WHERE window_at >= begins AND window_at < ends) THEN
+        RETURN false;
+    END IF;
+    PERFORM make_usage_part(('usage_windows_' || to_char(begins AT TIME ZONE 'UTC', 'YYYYMMDD'))::name,
+                            format('FOR VALUES FROM (%L) TO (%L)', begins, ends));
+    RETURN true;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.make_usage_other()
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM make_usage_part('usage_windows_other', 'DEFAULT');
+    CREATE INDEX usage_windows_other_at ON usage_windows_other (window_at);
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.make_usage_part(part name, bound text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    EXECUTE format('CREATE TABLE %I (LIKE usage_windows INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part);
+    EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
+        FOR EACH STATEMENT EXECUTE FUNCTION reject_change()', part);
+    EXECUTE format('REVOKE UPDATE, DELETE, TRUNCATE ON %I FROM CURRENT_USER, PUBLIC', part);
+    EXECUTE format('ALTER TABLE usage_windows ATTACH PARTITION %I %s', part, bound);
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.micros_between(since timestamp with time zone, until timestamp with time zone)
  RETURNS bigint
  LANGUAGE sql
@@ -1546,6 +1665,20 @@ BEGIN
     END IF;
     RETURN NULL;
 END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.usage_parts()
+ RETURNS TABLE(part name, since timestamp with time zone, until timestamp with time zone)
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT relname,
+           coalesce(substring(bound FROM 'FROM \(''([^'']+)''\)'), '-infinity')::timestamptz,
+           substring(bound FROM 'TO \(''([^'']+)''\)')::timestamptz
+      FROM pg_inherits
+      JOIN pg_class ON pg_class.oid = inhrelid
+     CROSS JOIN LATERAL pg_get_expr(relpartbound, pg_class.oid) AS bound
+     WHERE inhparent = 'usage_windows'::regclass AND bound <> 'DEFAULT'
 $function$;
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.accounts FOR EACH ROW EXECUTE FUNCTION enforce_balance();

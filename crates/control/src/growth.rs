@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use store::prune::{self, Prune};
 use store::{
     Store, api_tokens, charging, findings, log, node_agents, node_tasks, notifications, outbox,
-    payment_events, seen, workflow_runs,
+    payment_events, seen, usage_windows, workflow_runs,
 };
 
 use crate::policies::Policies;
@@ -39,7 +39,10 @@ pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
     for (what, kept_days) in TABLE {
         gone += counted(what, &ctx.store, days_before(now, kept_days(&policies))).await?;
     }
-    Ok(gone)
+    let before = days_before(now, policies.usage_windows_kept_days);
+    let days = usage_windows::drop_days(&ctx.store, before).await?;
+    count("usage_windows", days);
+    Ok(gone + days)
 }
 
 /// Prunes messages that were published, and which were seen.

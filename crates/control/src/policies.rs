@@ -137,6 +137,8 @@ policies! {
     notification_kept_days = "notification.kept_days", Days, 90, 7..=3_650;
     /// For how long what the payment provider told is kept, when something came of it.
     payments_events_kept_days = "payments.events_kept_days", Days, 90, 30..=3_650;
+    /// For how long the minutes behind charges are kept, a day at a time. The charges are kept for ever.
+    usage_windows_kept_days = "usage.windows_kept_days", Days, 90, 35..=400;
     /// For how long details are kept: reports that were refused, phases of tasks, closed findings, and tokens and certificates after their end.
     history_kept_days = "history.kept_days", Days, 90, 30..=3_650;
 }

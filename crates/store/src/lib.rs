@@ -50,6 +50,7 @@ pub mod ssh_keys;
 pub mod storage_attachments;
 pub mod terminal_sessions;
 pub mod usage_records;
+pub mod usage_windows;
 pub mod users;
 pub mod views;
 pub mod webhooks;

@@ -23,6 +23,7 @@ mod pruning;
 mod races;
 mod sessions;
 mod spine;
+mod usage_days;
 mod views;
 mod walks;
 mod writer;

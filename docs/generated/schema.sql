@@ -112,6 +112,15 @@ CREATE TABLE app_instances (
     CONSTRAINT app_instances_project_id_fkey FOREIGN KEY (project_id) REFERENCES projects(id)
 );
 
+CREATE TABLE audit_beginning (
+    one boolean NOT NULL DEFAULT true,
+    position bigint NOT NULL,
+    hash bytea NOT NULL,
+    kept_since timestamp with time zone NOT NULL,
+    CONSTRAINT audit_beginning_one_check CHECK (one),
+    CONSTRAINT audit_beginning_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE audit_entries (
     id uuid NOT NULL,
     at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
@@ -1711,9 +1720,13 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW W
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_links FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.audit_entries FOR EACH ROW WHEN ((old.at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.audit_links FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.audit_links FOR EACH ROW WHEN ((old.at > (clock_timestamp() - '29 days'::interval))) EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved();
 

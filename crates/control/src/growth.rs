@@ -9,6 +9,7 @@ use store::{
     payment_events, seen, usage_windows, workflow_runs,
 };
 
+use crate::audit_log::chain;
 use crate::policies::Policies;
 use crate::{Ctx, Error};
 
@@ -42,7 +43,13 @@ pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
     let before = days_before(now, policies.usage_windows_kept_days);
     let days = usage_windows::drop_days(&ctx.store, before).await?;
     count("usage_windows", days);
-    Ok(gone + days)
+    // Whole days of it, so that there is one cut a day.
+    let before = days_before(now, policies.audit_retention_days);
+    let midnight = before.as_second() - before.as_second().rem_euclid(24 * 60 * 60);
+    let midnight = Timestamp::from_second(midnight).unwrap_or(Timestamp::MIN);
+    let entries = chain::cut(&ctx.store, midnight).await?;
+    count("audit_entries", entries);
+    Ok(gone + days + entries)
 }
 
 /// Prunes messages that were published, and which were seen.

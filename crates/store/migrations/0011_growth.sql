@@ -28,6 +28,29 @@ CREATE INDEX webhook_deliveries_notification ON webhook_deliveries (notification
 CREATE INDEX node_certificates_end ON node_certificates (not_after);
 CREATE INDEX api_tokens_end ON api_tokens (least(expires_at, revoked_at));
 
+-- ── The audit log ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Where its chain begins: behind the last link that was cut off, because its entry had got older than entries are kept. No row, as long
+-- as it begins with its first link. Every step of a person since `kept_since` has its entry.
+CREATE TABLE audit_beginning (
+    one        boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    position   bigint      NOT NULL,
+    hash       bytea       NOT NULL,
+    kept_since timestamptz NOT NULL
+);
+
+DROP TRIGGER append_only ON audit_entries;
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON audit_entries
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER kept_while_young BEFORE DELETE ON audit_entries
+    FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days') EXECUTE FUNCTION reject_change();
+DROP TRIGGER append_only ON audit_links;
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON audit_links
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+-- A link is a little younger than its entry.
+CREATE TRIGGER kept_while_young BEFORE DELETE ON audit_links
+    FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '29 days') EXECUTE FUNCTION reject_change();
+
 -- ── Minutes of usage ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- From when on windows are kept: no row, as long as all are. Whatever was before it is charged, and its windows are gone: nothing is

@@ -18,13 +18,14 @@ const DAYS_BEHIND: i32 = 62;
 /// When the database fails, or somebody reads the table for longer than one waits for it. What is charged then goes elsewhere.
 pub async fn make_days(store: &Store, now: Timestamp) -> Result<u64, Error> {
     let missing = sqlx::query(
-        "SELECT day
+        "WITH parts AS MATERIALIZED (SELECT since, until FROM usage_parts())
+         SELECT day
            FROM (SELECT coalesce(max(windows_since), '-infinity') AS windows_since FROM usage_kept) AS kept,
                 date_trunc('day', $1::timestamptz, 'UTC') AS today
           CROSS JOIN LATERAL generate_series(-$2::integer, $3) AS days
           CROSS JOIN LATERAL (SELECT today + days * interval '24 hours') AS around (day)
           WHERE day >= kept.windows_since
-            AND NOT EXISTS (SELECT 1 FROM usage_parts() AS part WHERE part.since <= day AND part.until > day)
+            AND NOT EXISTS (SELECT 1 FROM parts AS part WHERE part.since <= day AND part.until > day)
             AND NOT EXISTS (SELECT 1 FROM usage_windows_other WHERE window_at >= day AND window_at < day + interval '24 hours')
           ORDER BY day",
     )

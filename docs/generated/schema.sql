@@ -112,6 +112,15 @@ CREATE TABLE app_instances (
     CONSTRAINT app_instances_project_id_fkey FOREIGN KEY (project_id) REFERENCES projects(id)
 );
 
+CREATE TABLE audit_beginning (
+    one boolean NOT NULL DEFAULT true,
+    position bigint NOT NULL,
+    hash bytea NOT NULL,
+    kept_since timestamp with time zone NOT NULL,
+    CONSTRAINT audit_beginning_one_check CHECK (one),
+    CONSTRAINT audit_beginning_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE audit_entries (
     id uuid NOT NULL,
     at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
@@ -156,6 +165,13 @@ CREATE TABLE bus_deliveries (
     reason text,
     dead_at timestamp with time zone,
     CONSTRAINT bus_deliveries_pkey PRIMARY KEY (consumer, event_id)
+);
+
+CREATE TABLE charging_reached (
+    one boolean NOT NULL DEFAULT true,
+    until timestamp with time zone NOT NULL,
+    CONSTRAINT charging_reached_one_check CHECK (one),
+    CONSTRAINT charging_reached_pkey PRIMARY KEY (one)
 );
 
 CREATE TABLE claims (
@@ -652,6 +668,13 @@ CREATE TABLE usage_credits (
     CONSTRAINT usage_credits_pkey PRIMARY KEY (usage_record_id, window_at)
 );
 
+CREATE TABLE usage_kept (
+    one boolean NOT NULL DEFAULT true,
+    windows_since timestamp with time zone NOT NULL,
+    CONSTRAINT usage_kept_one_check CHECK (one),
+    CONSTRAINT usage_kept_pkey PRIMARY KEY (one)
+);
+
 CREATE TABLE usage_records (
     id uuid NOT NULL,
     status text NOT NULL DEFAULT 'open'::text,
@@ -688,7 +711,7 @@ CREATE TABLE usage_windows (
     CONSTRAINT usage_windows_amount_minor_check CHECK ((amount_minor >= 0)),
     CONSTRAINT usage_windows_micros_check CHECK (((micros >= 1) AND (micros <= 60000000))),
     CONSTRAINT usage_windows_pkey PRIMARY KEY (usage_record_id, window_at)
-);
+) PARTITION BY RANGE (window_at);
 
 CREATE TABLE users (
     id uuid NOT NULL,
@@ -775,6 +798,8 @@ CREATE INDEX allocations_project ON public.allocations USING btree (project_id, 
 
 CREATE INDEX allocations_waiting ON public.allocations USING btree (status, status_at) WHERE (status <> ALL (ARRAY['active'::text, 'released'::text, 'failed'::text]));
 
+CREATE INDEX api_tokens_end ON public.api_tokens USING btree (LEAST(expires_at, revoked_at));
+
 CREATE INDEX api_tokens_user ON public.api_tokens USING btree (user_id, id);
 
 CREATE INDEX app_instances_allocation ON public.app_instances USING btree (allocation_id) WHERE (allocation_id IS NOT NULL);
@@ -823,15 +848,21 @@ CREATE UNIQUE INDEX ledger_entries_posting ON public.ledger_entries USING btree 
 
 CREATE INDEX ledger_postings_source ON public.ledger_postings USING btree (source_id) WHERE (source_id IS NOT NULL);
 
+CREATE INDEX lifecycle_refusals_age ON public.lifecycle_refusals USING btree (occurred_at);
+
 CREATE UNIQUE INDEX node_agents_live ON public.node_agents USING btree (node_id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX node_agents_revoked ON public.node_agents USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
 CREATE INDEX node_certificates_agent ON public.node_certificates USING btree (agent_id, not_after);
 
+CREATE INDEX node_certificates_end ON public.node_certificates USING btree (not_after);
+
 CREATE UNIQUE INDEX node_outages_open ON public.node_outages USING btree (node_id) WHERE (until_at IS NULL);
 
 CREATE INDEX node_outages_owed ON public.node_outages USING btree (id) WHERE ((until_at IS NULL) OR (credited_until < until_at));
+
+CREATE INDEX node_task_events_age ON public.node_task_events USING btree (received_at);
 
 CREATE INDEX node_task_events_position ON public.node_task_events USING btree (task_id, "position");
 
@@ -850,6 +881,8 @@ CREATE INDEX node_tasks_succeeded ON public.node_tasks USING btree (kind, ended_
 CREATE INDEX nodes_free ON public.nodes USING btree (sku, region, free_slots, free_numa_max, id) WHERE ((status = 'ready'::text) AND (free_slots > 0));
 
 CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (status = 'ready'::text);
+
+CREATE INDEX notifications_age ON public.notifications USING btree (created_at);
 
 CREATE UNIQUE INDEX notifications_cause ON public.notifications USING btree (user_id, cause);
 
@@ -889,6 +922,8 @@ CREATE INDEX usage_credits_posting ON public.usage_credits USING btree (posting_
 
 CREATE INDEX usage_records_account ON public.usage_records USING btree (account_id, started_at);
 
+CREATE INDEX usage_records_ended ON public.usage_records USING btree (account_id, id) WHERE ((settled_at IS NULL) AND (account_id IS NOT NULL) AND (ended_at IS NOT NULL));
+
 CREATE INDEX usage_records_node_end ON public.usage_records USING btree (node_id, COALESCE(ended_at, 'infinity'::timestamp with time zone));
 
 CREATE UNIQUE INDEX usage_records_open ON public.usage_records USING btree (allocation_id) WHERE (status = 'open'::text);
@@ -897,13 +932,17 @@ CREATE UNIQUE INDEX usage_records_opening ON public.usage_records USING btree (a
 
 CREATE INDEX usage_records_unsettled ON public.usage_records USING btree (account_id, id) WHERE ((settled_at IS NULL) AND (account_id IS NOT NULL));
 
-CREATE INDEX usage_windows_posting ON public.usage_windows USING btree (posting_id);
+CREATE INDEX usage_windows_posting ON ONLY public.usage_windows USING btree (posting_id);
 
 CREATE UNIQUE INDEX users_email ON public.users USING btree (lower(email));
 
 CREATE INDEX webhook_deliveries_due ON public.webhook_deliveries USING btree (due_at) WHERE (due_at IS NOT NULL);
 
+CREATE INDEX webhook_deliveries_notification ON public.webhook_deliveries USING btree (notification_id);
+
 CREATE INDEX webhooks_user ON public.webhooks USING btree (user_id, id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX workflow_runs_done ON public.workflow_runs USING btree (done_at) WHERE (done_at IS NOT NULL);
 
 CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHERE (done_at IS NULL);
 
@@ -961,6 +1000,64 @@ AS $function$
 BEGIN
     PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
     RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.drop_usage_part(older_than timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET lock_timeout TO '1s'
+AS $function$
+DECLARE
+    oldest record;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('berth usage days')) THEN
+        RETURN false;
+    END IF;
+    SELECT part, until INTO oldest FROM usage_parts() ORDER BY until LIMIT 1;
+    IF oldest.part IS NULL OR oldest.until > older_than THEN
+        -- What went elsewhere goes when all of it is that old.
+        SELECT 'usage_windows_other'::name AS part, windows_since AS until INTO oldest FROM usage_kept;
+        IF oldest.part IS NULL OR NOT EXISTS (SELECT 1 FROM usage_windows_other)
+           OR EXISTS (SELECT 1 FROM usage_windows_other WHERE window_at >= oldest.until) THEN
+            RETURN false;
+        END IF;
+    END IF;
+    IF EXISTS (
+           SELECT 1
+             FROM usage_records
+            WHERE settled_at IS NULL AND account_id IS NOT NULL AND charged_until < oldest.until)
+       OR EXISTS (
+           SELECT 1
+             FROM node_outages AS outage
+            CROSS JOIN LATERAL (
+                  SELECT id
+                    FROM usage_records
+                   WHERE node_id = outage.node_id AND coalesce(ended_at, 'infinity') > outage.from_at
+                     AND started_at < least(outage.until_at, oldest.until) AND account_id IS NOT NULL
+                  OFFSET 0
+                  ) AS record
+            CROSS JOIN LATERAL (
+                  SELECT 1
+                    FROM usage_windows AS one
+                   WHERE usage_record_id = record.id
+                     AND window_at >= date_trunc('minute', outage.from_at, 'UTC') AND window_at < least(outage.until_at, oldest.until)
+                     AND (SELECT 1
+                            FROM usage_credits AS given
+                           WHERE given.usage_record_id = one.usage_record_id AND given.window_at = one.window_at
+                           LIMIT 1) IS NULL
+                   OFFSET 0
+                  ) AS owed
+            WHERE outage.until_at IS NULL OR outage.credited_until < outage.until_at) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE %I', oldest.part);
+    IF oldest.part = 'usage_windows_other' THEN
+        PERFORM make_usage_other();
+    END IF;
+    INSERT INTO usage_kept AS kept (windows_since) VALUES (oldest.until)
+        ON CONFLICT (one) DO UPDATE SET windows_since = greatest(kept.windows_since, EXCLUDED.windows_since);
+    RETURN true;
 END;
 $function$;
 
@@ -1260,6 +1357,51 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.make_usage_day(day timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET lock_timeout TO '1s'
+AS $function$
+DECLARE
+    begins timestamptz := date_trunc('day', day, 'UTC');
+    ends   timestamptz := begins + interval '24 hours';
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('berth usage days')) THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (SELECT 1 FROM usage_parts() AS known WHERE known.since < ends AND known.until > begins)
+       OR EXISTS (SELECT 1 FROM usage_windows_other WHERE window_at >= begins AND window_at < ends) THEN
+        RETURN false;
+    END IF;
+    PERFORM make_usage_part(('usage_windows_' || to_char(begins AT TIME ZONE 'UTC', 'YYYYMMDD'))::name,
+                            format('FOR VALUES FROM (%L) TO (%L)', begins, ends));
+    RETURN true;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.make_usage_other()
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM make_usage_part('usage_windows_other', 'DEFAULT');
+    CREATE INDEX usage_windows_other_at ON usage_windows_other (window_at);
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.make_usage_part(part name, bound text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    EXECUTE format('CREATE TABLE %I (LIKE usage_windows INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part);
+    EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
+        FOR EACH STATEMENT EXECUTE FUNCTION reject_change()', part);
+    EXECUTE format('REVOKE UPDATE, DELETE, TRUNCATE ON %I FROM CURRENT_USER, PUBLIC', part);
+    EXECUTE format('ALTER TABLE usage_windows ATTACH PARTITION %I %s', part, bound);
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.micros_between(since timestamp with time zone, until timestamp with time zone)
  RETURNS bigint
  LANGUAGE sql
@@ -1534,6 +1676,20 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.usage_parts()
+ RETURNS TABLE(part name, since timestamp with time zone, until timestamp with time zone)
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT relname,
+           coalesce(substring(bound FROM 'FROM \(''([^'']+)''\)'), '-infinity')::timestamptz,
+           substring(bound FROM 'TO \(''([^'']+)''\)')::timestamptz
+      FROM pg_inherits
+      JOIN pg_class ON pg_class.oid = inhrelid
+     CROSS JOIN LATERAL pg_get_expr(relpartbound, pg_class.oid) AS bound
+     WHERE inhparent = 'usage_windows'::regclass AND bound <> 'DEFAULT'
+$function$;
+
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.accounts FOR EACH ROW EXECUTE FUNCTION enforce_balance();
 
 CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.accounts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('balance');
@@ -1564,9 +1720,13 @@ CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW W
 
 CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_links FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.audit_entries FOR EACH ROW WHEN ((old.at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.audit_links FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.audit_links FOR EACH ROW WHEN ((old.at > (clock_timestamp() - '29 days'::interval))) EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER count_free_of_moved AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_free_of_moved();
 
@@ -1592,9 +1752,13 @@ CREATE TRIGGER entered AFTER INSERT ON public.ledger_postings REFERENCING NEW TA
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_log FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
-CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.node_task_events FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.lifecycle_refusals FOR EACH ROW WHEN ((old.occurred_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.node_task_events FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
+
+CREATE TRIGGER kept_while_young BEFORE DELETE ON public.node_task_events FOR EACH ROW WHEN ((old.received_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION enforce_node_task();
 

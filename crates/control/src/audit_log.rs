@@ -71,6 +71,7 @@ codes! {
         InstallUser = "install.user",
         InstallProject = "install.project",
         InstallToken = "install.token",
+        AuditCut = "audit.cut",
     }
 }
 
@@ -137,7 +138,8 @@ impl Action {
             | Action::CertificateRenew
             | Action::InstallUser
             | Action::InstallProject
-            | Action::InstallToken => false,
+            | Action::InstallToken
+            | Action::AuditCut => false,
         }
     }
 }
@@ -279,6 +281,14 @@ pub async fn by_agent(tx: &mut Tx, agent: &AgentIdentity, action: Action) -> Res
     let detail = serde_json::json!({ "agent_id": agent.agent_id, "until": agent.not_after });
     let node = ("node", agent.node_id.to_string());
     audit_log::append(tx, &NewEntry { detail, ..of_nobody(Role::Agent, action, node) }).await?;
+    Ok(())
+}
+
+/// Writes that the log itself was cut behind a link.
+pub(crate) async fn of_cut(tx: &mut Tx, position: i64, detail: Value) -> Result<(), Error> {
+    let what = ("audit_log", position.to_string());
+    let entry = of_nobody(Role::System, Action::AuditCut, what);
+    audit_log::append(tx, &NewEntry { detail, ..entry }).await?;
     Ok(())
 }
 

@@ -16,10 +16,8 @@ use uuid::Uuid;
 use crate::account::secret::sha256;
 use crate::audit_log::{DONE, Deed};
 use crate::policies::Current;
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, growth};
 
-/// How many keys are forgotten at a time.
-const PRUNE_BATCH: i64 = 1_000;
 /// What the audit log says of a deed that was not done.
 const REFUSED: &str = "refused";
 
@@ -240,13 +238,13 @@ fn settled<T>(key: Option<&Key>, status: u16, body: T) -> Answer<T> {
     Answer { status, body, replayed: false }
 }
 
-/// Forgets some of the keys that have expired; says how many. When it is a full batch there may be more.
+/// Forgets the keys that have expired; says how many.
 ///
 /// # Errors
 /// When the store fails.
 pub async fn prune(ctx: &Ctx) -> Result<u64, Error> {
-    Ok(store::idempotency::prune(&ctx.store, expired_before(&ctx.clock, &ctx.current), PRUNE_BATCH)
-        .await?)
+    let expired = expired_before(&ctx.clock, &ctx.current);
+    growth::counted(&store::idempotency::PRUNE, &ctx.store, expired).await
 }
 
 /// A key from before this has expired.

@@ -19,6 +19,7 @@ pub mod doors;
 mod error;
 pub mod findings;
 mod gauges;
+pub mod growth;
 pub mod idempotency;
 pub mod ids;
 pub mod keys;

@@ -127,8 +127,20 @@ policies! {
     payments_amount_max = "payments.amount_max", Minor, 99_999_999, 1..=999_999_999;
     /// How often it is tried to settle what the payment provider has told, before an operator is asked.
     payments_event_attempts_max = "payments.event_attempts_max", Times, 10, 1..=50;
-    /// For how long entries of the audit log are kept at the least. Nothing prunes them yet.
+    /// For how long entries of the audit log are kept.
     audit_retention_days = "audit.retention_days", Days, 400, 30..=36_500;
+    /// For how long a message is kept after it was published, and that it was handled.
+    outbox_kept_days = "outbox.kept_days", Days, 1, 1..=30;
+    /// For how long a run of a workflow is kept after it was over.
+    workflow_kept_days = "workflow.kept_days", Days, 30, 7..=3_650;
+    /// For how long people can read what they were told, and see its deliveries to webhooks.
+    notification_kept_days = "notification.kept_days", Days, 90, 7..=3_650;
+    /// For how long what the payment provider told is kept, when something came of it.
+    payments_events_kept_days = "payments.events_kept_days", Days, 90, 30..=3_650;
+    /// For how long the minutes behind charges are kept, a day at a time. The charges are kept for ever.
+    usage_windows_kept_days = "usage.windows_kept_days", Days, 90, 35..=400;
+    /// For how long details are kept: reports that were refused, phases of tasks, closed findings, and tokens and certificates after their end.
+    history_kept_days = "history.kept_days", Days, 90, 30..=3_650;
 }
 
 impl Policies {

@@ -107,6 +107,7 @@ pub const MEASURES: &[Measure] = &[
     counter("berth_audit_denied_total", &["kept"], "Refused attempts that the audit log was to keep"),
     counter("berth_notifications_total", &["kind"], "What people were told"),
     counter("berth_webhook_attempts_total", &["result"], "Attempts to deliver to webhooks: taken, failed, or given up after three days"),
+    counter("berth_pruned_total", &["table"], "Rows that were old and that nobody needed any more; of usage_windows whole days"),
     counter("berth_timer_runs_total", &["timer", "result"], "Runs of timers"),
 ];
 

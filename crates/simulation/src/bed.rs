@@ -208,7 +208,9 @@ impl Bed {
 /// because no row of a machine may ever be deleted.
 async fn save(sql: &mut PgConnection) -> anyhow::Result<String> {
     let tables: Vec<String> = sqlx::query_scalar(
-        "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename",
+        "SELECT relname::text FROM pg_class
+          WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+          ORDER BY relname",
     )
     .fetch_all(&mut *sql)
     .await?;

@@ -8,6 +8,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::prune::{Prune, pruning};
 use crate::users::User;
 use crate::{Error, Store, Tx};
 
@@ -223,3 +224,7 @@ fn at(row: &PgRow, column: usize) -> Result<Timestamp, Error> {
 fn maybe_at(row: &PgRow, column: usize) -> Result<Option<Timestamp>, Error> {
     Ok(row.try_get::<Option<jiff_sqlx::Timestamp>, _>(column)?.map(jiff_sqlx::Timestamp::to_jiff))
 }
+
+/// Tokens that expired or were revoked long ago. What was done with them is in the audit log, by their identity.
+pub const PRUNE: Prune =
+    Prune::new("api_tokens", pruning!("api_tokens", "least(expires_at, revoked_at)", "", "true"));

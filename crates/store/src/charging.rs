@@ -8,6 +8,7 @@ use domain::ids::AccountId;
 use domain::ledger::PostingKind;
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
@@ -18,6 +19,9 @@ use crate::{Error, Store, Tx};
 pub const WINDOWS_MAX: i64 = 5_000;
 /// How many minutes of one record one statement charges: what is behind catches up in several.
 pub const MINUTES_MAX: i32 = 12;
+
+/// How Postgres says that a row is not one of its partition.
+const CHECK_VIOLATION: &str = "23514";
 
 /// What was charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct Charged {
     pub postings: u64,
     /// How many records have more minutes than one statement takes, and are not at their end yet.
     pub behind: u64,
+    /// How many accounts have something due and were in other hands.
+    pub left: u64,
 }
 
 /// What time it is by the clock that stamps every step.
@@ -44,18 +50,72 @@ pub async fn now(store: &Store) -> Result<Timestamp, Error> {
 /// Where a pass through the records is: account and record.
 type Place = (Uuid, Uuid);
 
+/// What a batch has in hand.
+struct Held {
+    /// The accounts.
+    accounts: Vec<Uuid>,
+    /// How many more there are, in other hands.
+    left: u64,
+    /// The last record of the batch.
+    last: Place,
+}
+
 /// Charges every minute that is over by `until`, and closed records to their end. Several may do this at once: an account that
 /// another has in hand is left to them.
 ///
 /// # Errors
 /// When the database fails; what was charged by then stays charged.
 pub async fn charge(store: &Store, until: Timestamp) -> Result<Charged, Error> {
+    charge_of(store, &ALL, until).await
+}
+
+/// [`charge`], for who does it again and again: when everybody who was there has been charged for the last minute that is over, only
+/// what has ended since is due, and nothing else is looked at. What somebody is late to write down is charged with the next minute.
+///
+/// # Errors
+/// When the database fails; what was charged by then stays charged.
+pub async fn charge_due(store: &Store, until: Timestamp) -> Result<Charged, Error> {
+    if is_reached(store, until).await? {
+        return charge_of(store, &ENDED, until).await;
+    }
+    let charged = charge_of(store, &ALL, until).await?;
+    if charged.left == 0 {
+        reach(store, until).await?;
+    }
+    Ok(charged)
+}
+
+/// Whether everybody was charged up to the last minute that is over by `until`, that one and no other: a clock that was ahead for a while
+/// says nothing about the minutes before.
+async fn is_reached(store: &Store, until: Timestamp) -> Result<bool, Error> {
+    let row = sqlx::query(
+        "SELECT EXISTS (SELECT 1 FROM charging_reached WHERE until = date_trunc('minute', $1::timestamptz, 'UTC'))",
+    )
+    .bind(until.to_sqlx())
+    .fetch_one(store.pool())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+async fn reach(store: &Store, until: Timestamp) -> Result<(), Error> {
+    sqlx::query(
+        "INSERT INTO charging_reached (until) VALUES (date_trunc('minute', $1::timestamptz, 'UTC'))
+             ON CONFLICT (one) DO UPDATE SET until = EXCLUDED.until",
+    )
+    .bind(until.to_sqlx())
+    .execute(store.pool())
+    .await?;
+    Ok(())
+}
+
+async fn charge_of(store: &Store, which: &Which, until: Timestamp) -> Result<Charged, Error> {
     let mut all = Charged::default();
     loop {
-        let pass = pass(store, until).await?;
+        let pass = pass(store, which, until).await?;
         all.records += pass.records;
         all.windows += pass.windows;
         all.postings += pass.postings;
+        all.left = pass.left;
         // Not as long as there is something to charge: where people come and go there always is, and the next minute never came.
         if pass.behind == 0 {
             return Ok(all);
@@ -64,15 +124,20 @@ pub async fn charge(store: &Store, until: Timestamp) -> Result<Charged, Error> {
 }
 
 /// One pass through all records that have something due.
-async fn pass(store: &Store, until: Timestamp) -> Result<Charged, Error> {
+async fn pass(store: &Store, which: &Which, until: Timestamp) -> Result<Charged, Error> {
     let (mut after, mut all) = ((Uuid::nil(), Uuid::nil()), Charged::default());
     loop {
-        let batch = match batch(store, CHARGE, until, after).await {
+        let first = batch(store, (which, which.charge), until, after).await;
+        let batch = match first {
             Err(Error::Database(error)) if is_charged_before(&error) => {
                 tracing::warn!(
                     "some records have forgotten how far they were charged: it is looked up"
                 );
-                batch(store, CHARGE_AGAIN, until, after).await?
+                batch(store, (which, which.again), until, after).await?
+            }
+            // The day was made in the moment in which its minutes were to go elsewhere.
+            Err(Error::Database(error)) if has_code(&error, CHECK_VIOLATION) => {
+                batch(store, (which, which.charge), until, after).await?
             }
             done => done?,
         };
@@ -83,43 +148,45 @@ async fn pass(store: &Store, until: Timestamp) -> Result<Charged, Error> {
         all.windows += batch.windows;
         all.postings += batch.postings;
         all.behind += batch.behind;
+        all.left += batch.left;
         after = last;
     }
 }
 
+fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some(code))
+}
+
 /// A key has refused a window, or the posting that is named after it: nothing of that batch has happened.
 fn is_charged_before(error: &sqlx::Error) -> bool {
-    let keys = [
-        "usage_windows_pkey",
-        "ledger_postings_pkey",
-        "ledger_postings_key_key",
-        "ledger_entries_posting",
-    ];
+    let keys = ["ledger_postings_pkey", "ledger_postings_key_key", "ledger_entries_posting"];
     let constraint = error.as_database_error().and_then(|error| error.constraint());
-    constraint.is_some_and(|constraint| keys.contains(&constraint))
+    // Each partition of the windows has a key of its own.
+    let of_window = |key: &str| key.starts_with("usage_windows") && key.ends_with("_pkey");
+    constraint.is_some_and(|key| keys.contains(&key) || of_window(key))
 }
 
 /// The next batch, in a transaction of its own, and where it ended; none when there is no more.
 async fn batch(
     store: &Store,
-    statement: &'static str,
+    (which, statement): (&Which, &'static str),
     until: Timestamp,
     after: Place,
 ) -> Result<Option<(Charged, Place)>, Error> {
     let mut tx = store.begin().await?;
-    let Some((accounts, last)) = hold(&mut tx, until, after).await? else {
+    let Some(Held { accounts, left, last }) = hold(&mut tx, which, until, after).await? else {
         tx.rollback().await?;
         return Ok(None);
     };
     if accounts.is_empty() {
         tx.rollback().await?;
-        return Ok(Some((Charged::default(), last)));
+        return Ok(Some((Charged { left, ..Charged::default() }, last)));
     }
     give_back_overruns(&mut tx, &accounts, (after, last)).await?;
     match charge_batch(&mut tx, statement, until, &accounts, (after, last)).await {
         Ok(charged) => {
             tx.commit().await?;
-            Ok(Some((charged, last)))
+            Ok(Some((Charged { left, ..charged }, last)))
         }
         Err(error) => {
             // Undone here and not when it is dropped: who tries again must not find the accounts in the hands of this one.
@@ -136,18 +203,41 @@ async fn batch(
 /// index, and then the planner would rather read and sort them all.
 async fn hold(
     tx: &mut Tx,
+    which: &Which,
     until: Timestamp,
     after: Place,
-) -> Result<Option<(Vec<Uuid>, Place)>, Error> {
-    let row = sqlx::query(
-        "WITH page AS MATERIALIZED (
+) -> Result<Option<Held>, Error> {
+    let row = sqlx::query(which.hold)
+        .bind(until.to_sqlx())
+        .bind(after.0)
+        .bind(after.1)
+        .bind(WINDOWS_MAX)
+        .bind(MINUTES_MAX)
+        .fetch_optional(tx.connection())
+        .await?;
+    let held = |row: PgRow| {
+        let accounts: Vec<Uuid> = row.try_get(0)?;
+        let due = row.try_get::<i64, _>(3)?.unsigned_abs();
+        let left = due.saturating_sub(accounts.len() as u64);
+        Ok(Held { accounts, left, last: (row.try_get(1)?, row.try_get(2)?) })
+    };
+    row.map(held).transpose()
+}
+
+/// `$1` until, `$2` and `$3` after which record, `$4` minutes of all and `$5` of one at most.
+macro_rules! hold_of {
+    ($which:literal) => {
+        concat!(
+            "WITH page AS MATERIALIZED (
             SELECT account_id, id,
                    CASE WHEN ended_at IS NULL AND charged_until >= date_trunc('minute', $1::timestamptz, 'UTC') THEN 0
                         ELSE least($5, greatest(1, ceil(date_part('epoch',
                              coalesce(ended_at, date_trunc('minute', $1::timestamptz, 'UTC')) - charged_until) / 60)::integer))
                    END AS minutes
               FROM usage_records
-             WHERE settled_at IS NULL AND account_id IS NOT NULL
+             WHERE settled_at IS NULL AND account_id IS NOT NULL",
+            $which,
+            "
                AND (account_id, id) > ($2, $3)
              ORDER BY account_id, id
              LIMIT $4
@@ -160,17 +250,11 @@ async fn hold(
              ORDER BY id
                FOR NO KEY UPDATE SKIP LOCKED
          )
-         SELECT ARRAY(SELECT id FROM held), last.account_id, last.id
-           FROM (SELECT account_id, id FROM counted WHERE before < $4 ORDER BY account_id DESC, id DESC LIMIT 1) AS last",
-    )
-    .bind(until.to_sqlx())
-    .bind(after.0)
-    .bind(after.1)
-    .bind(WINDOWS_MAX)
-    .bind(MINUTES_MAX)
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)))).transpose()
+         SELECT ARRAY(SELECT id FROM held), last.account_id, last.id,
+                (SELECT count(DISTINCT account_id) FROM counted WHERE minutes > 0 AND before < $4)
+           FROM (SELECT account_id, id FROM counted WHERE before < $4 ORDER BY account_id DESC, id DESC LIMIT 1) AS last"
+        )
+    };
 }
 
 /// Up to when a record is charged: to its end, or to the last minute that is over; not more minutes at once than one statement takes.
@@ -201,7 +285,7 @@ macro_rules! owed_at {
 ///
 /// Records are moved first: whoever is about to close one has its lock, is waited for, and then the row is judged as they left it.
 macro_rules! charge_unless {
-    ($known:literal) => {
+    ($which:literal, $known:expr) => {
         concat!(
             "WITH due AS MATERIALIZED (
         UPDATE usage_records AS due
@@ -212,7 +296,9 @@ macro_rules! charge_unless {
             ", settled_at = CASE WHEN ",
             until!(),
             " = due.ended_at THEN clock_timestamp() END
-         WHERE due.settled_at IS NULL
+         WHERE due.settled_at IS NULL",
+            $which,
+            "
            AND due.account_id = ANY ($2::uuid[])
            AND (due.account_id, due.id) > ($3, $4) AND (due.account_id, due.id) <= ($5, $6)
            AND (due.ended_at IS NOT NULL OR due.charged_until < date_trunc('minute', $1::timestamptz, 'UTC'))
@@ -237,7 +323,9 @@ macro_rules! charge_unless {
                                       interval '1 minute') AS minute (at)
                ) AS clipped
           LEFT JOIN nodes AS node ON node.id = due.node_id
-         WHERE clipped.from_at < clipped.until_at",
+         WHERE clipped.from_at < clipped.until_at
+           -- What was before it was charged, and nobody could tell any more.
+           AND clipped.window_at >= (SELECT coalesce(max(windows_since), '-infinity') FROM usage_kept)",
             $known,
             "
      ), posted AS MATERIALIZED (
@@ -290,17 +378,39 @@ macro_rules! charge_unless {
     };
 }
 
-/// The statement as it is: a window that was charged before stops it.
-const CHARGE: &str = charge_unless!("");
-/// The same for records that have forgotten how far they were charged: it looks for every window whether it is there. A question of
-/// its own for each, by its key: as a join it would be answered by reading all windows there ever were.
-const CHARGE_AGAIN: &str = charge_unless!(
-    "
+/// That a window is not there. A question of its own for each, by its key: as a join it would be answered by reading all windows there
+/// ever were.
+macro_rules! unknown {
+    () => {
+        "
            AND (SELECT 1
                   FROM usage_windows AS known
                  WHERE known.usage_record_id = due.id AND known.window_at = clipped.window_at
                  LIMIT 1) IS NULL"
-);
+    };
+}
+
+/// The records that a pass goes through, and its statements.
+struct Which {
+    /// The next records.
+    hold: &'static str,
+    /// A window that was charged before stops it.
+    charge: &'static str,
+    /// The same for records that have forgotten how far they were charged: it looks for every window whether it is there.
+    again: &'static str,
+}
+
+const ALL: Which = Which {
+    hold: hold_of!(""),
+    charge: charge_unless!("", ""),
+    again: charge_unless!("", unknown!()),
+};
+/// Those that have ended, and are not charged to their end: few, with an index of their own.
+const ENDED: Which = Which {
+    hold: hold_of!(" AND ended_at IS NOT NULL"),
+    charge: charge_unless!(" AND due.ended_at IS NOT NULL", ""),
+    again: charge_unless!(" AND due.ended_at IS NOT NULL", unknown!()),
+};
 
 async fn charge_batch(
     tx: &mut Tx,
@@ -321,7 +431,8 @@ async fn charge_batch(
         .await?;
     let count =
         |column: usize| -> Result<u64, Error> { Ok(row.try_get::<i64, _>(column)?.unsigned_abs()) };
-    Ok(Charged { records: count(0)?, windows: count(1)?, postings: count(2)?, behind: count(3)? })
+    let (records, windows, postings) = (count(0)?, count(1)?, count(2)?);
+    Ok(Charged { records, windows, postings, behind: count(3)?, left: 0 })
 }
 
 /// Records that end before the moment up to which they were charged: only a clock that was set back can do that. What was

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use crate::prune::{Prune, pruning};
 use crate::{Error, Store, Tx};
 
 /// One disagreement, as it is now.
@@ -161,3 +162,6 @@ fn row(row: &PgRow) -> Result<Row, Error> {
         closed_at: closed.map(jiff_sqlx::Timestamp::to_jiff),
     })
 }
+
+/// Findings that were closed long ago.
+pub const PRUNE: Prune = Prune::new("findings", pruning!("findings", "closed_at", "", "true"));

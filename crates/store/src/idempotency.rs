@@ -7,7 +7,8 @@ use serde_json::Value;
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use crate::{Error, Store, Tx};
+use crate::prune::{Prune, pruning};
+use crate::{Error, Tx};
 
 /// A key of one caller on one route.
 #[derive(Clone, Copy, Debug)]
@@ -110,24 +111,6 @@ pub async fn take(
     }))
 }
 
-/// Forgets at most `limit` keys from before `expired_before`; says how many.
-///
-/// # Errors
-/// When the database fails.
-pub async fn prune(store: &Store, expired_before: Timestamp, limit: i64) -> Result<u64, Error> {
-    let pruned = sqlx::query(
-        "DELETE FROM idempotency_keys
-          WHERE ctid = ANY (ARRAY(
-                SELECT ctid
-                  FROM idempotency_keys
-                 WHERE created_at < $1
-                 ORDER BY created_at
-                 LIMIT $2
-                   FOR UPDATE SKIP LOCKED))",
-    )
-    .bind(expired_before.to_sqlx())
-    .bind(limit)
-    .execute(store.pool())
-    .await?;
-    Ok(pruned.rows_affected())
-}
+/// Keys that have expired. One that somebody has in hand is passed by.
+pub const PRUNE: Prune =
+    Prune::new("idempotency_keys", pruning!("idempotency_keys", "created_at", "", "true"));

@@ -3,6 +3,7 @@
 use sqlx::Row as _;
 use uuid::Uuid;
 
+use crate::prune::{Prune, pruning};
 use crate::{Error, Store};
 
 /// One transition.
@@ -116,3 +117,7 @@ impl Store {
         rows.iter().map(refused).collect()
     }
 }
+
+/// What was refused long ago. The log itself is for ever.
+pub const PRUNE_REFUSALS: Prune =
+    Prune::new("lifecycle_refusals", pruning!("lifecycle_refusals", "occurred_at", "", "true"));

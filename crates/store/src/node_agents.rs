@@ -7,6 +7,7 @@ use jiff_sqlx::ToSqlx as _;
 use sqlx::Row as _;
 use uuid::Uuid;
 
+use crate::prune::{Prune, pruning};
 use crate::{Error, Ring, Store, Tx};
 
 /// For how long the look for revocations reaches back behind the last one: a revocation gets its time a little before it
@@ -303,3 +304,7 @@ pub async fn revoked_since(store: &Store, since: Option<Timestamp>) -> Result<Re
         asked_at: row.try_get::<jiff_sqlx::Timestamp, _>(0)?.to_jiff(),
     })
 }
+
+/// Certificates that ended long ago: nobody is let in with one from its end on.
+pub const PRUNE_CERTIFICATES: Prune =
+    Prune::new("node_certificates", pruning!("node_certificates", "not_after", "", "true"));

@@ -93,6 +93,9 @@ async fn end_heard(store: &Store) -> Result<(), Error> {
 /// When the database fails; what was given back by then stays so.
 pub async fn give_back(store: &Store) -> Result<u64, Error> {
     end_heard(store).await?;
+    if !is_anything_owed(store).await? {
+        return Ok(0);
+    }
     let mut all = 0;
     loop {
         let mut tx = store.begin().await?;
@@ -106,6 +109,16 @@ pub async fn give_back(store: &Store) -> Result<u64, Error> {
             return Ok(all);
         }
     }
+}
+
+/// Whether there is an outage of which something may have to be given back: mostly there is none, and nobody looks further.
+async fn is_anything_owed(store: &Store) -> Result<bool, Error> {
+    let row = sqlx::query(
+        "SELECT EXISTS (SELECT 1 FROM node_outages WHERE until_at IS NULL OR credited_until < until_at)",
+    )
+    .fetch_one(store.pool())
+    .await?;
+    Ok(row.try_get(0)?)
 }
 
 /// Windows that an outage touches and that were not given back, with their postings, entries and balances. `$1` windows at most.

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind};
 
 use crate::lifecycle::{Birth, born};
+use crate::prune::{Prune, pruning};
 use crate::{Error, Ring, Tx};
 
 /// A task to be.
@@ -423,3 +424,14 @@ pub async fn live_on(tx: &mut Tx, node: NodeId) -> Result<Vec<Task>, Error> {
         .await?;
     rows.iter().map(task).collect()
 }
+
+/// The phases of tasks that have ended, told long ago. The task stays, with how it ended.
+pub const PRUNE_PHASES: Prune = Prune::new(
+    "node_task_events",
+    pruning!(
+        "node_task_events",
+        "received_at",
+        ", task_id",
+        "(SELECT ended_at FROM node_tasks AS task WHERE task.id = page.task_id) IS NOT NULL"
+    ),
+);

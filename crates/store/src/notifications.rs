@@ -10,6 +10,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::prune::Prune;
 use crate::{Error, Ring, Store, Tx};
 
 /// How much of a stream is read at a time.
@@ -295,3 +296,40 @@ fn read_row(row: &PgRow) -> Result<Notification, Error> {
         read_at: read_at.map(jiff_sqlx::Timestamp::to_jiff),
     })
 }
+
+/// What people were told long ago, with its deliveries. What is still being delivered stays; and so does the last of everybody, after
+/// which the next is numbered.
+pub const PRUNE: Prune = Prune::new(
+    "notifications",
+    "WITH page AS MATERIALIZED (
+        SELECT ctid AS place, id, user_id, number, created_at AS at
+          FROM notifications
+         WHERE created_at < $1 AND created_at > coalesce($2::timestamptz, '-infinity')
+         ORDER BY created_at
+         LIMIT $3
+           FOR UPDATE SKIP LOCKED
+     ), sent AS MATERIALIZED (
+        -- Locked: who asks for one of them anew comes before this, and is seen, or after it, and finds nothing.
+        SELECT notification_id, due_at
+          FROM webhook_deliveries
+         WHERE notification_id = ANY (ARRAY(SELECT id FROM page))
+           FOR UPDATE
+     ), old AS MATERIALIZED (
+        SELECT place, id
+          FROM page
+         WHERE id <> ALL (ARRAY(SELECT notification_id FROM sent WHERE due_at IS NOT NULL))
+           AND number < (SELECT last.number
+                           FROM notifications AS last
+                          WHERE last.user_id = page.user_id
+                          ORDER BY last.number DESC
+                          LIMIT 1)
+     ), unsent AS (
+        DELETE FROM webhook_deliveries
+         WHERE notification_id = ANY (ARRAY(SELECT id FROM old))
+     ), gone AS (
+        DELETE FROM notifications
+         WHERE ctid = ANY (ARRAY(SELECT place FROM old))
+        RETURNING 1
+     )
+     SELECT (SELECT count(*) FROM page), (SELECT max(at) FROM page), (SELECT count(*) FROM gone)",
+);

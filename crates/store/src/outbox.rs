@@ -16,7 +16,7 @@ use crate::{Error, Ring, Store, Tx};
 /// How many facts one transaction moves.
 pub const BATCH: i64 = 500;
 /// How many rows one statement prunes.
-const PRUNE_BATCH: i64 = 5_000;
+const PRUNE_BATCH: i64 = 1_000;
 
 /// A consumer, and what it hears.
 #[derive(Clone, Copy, Debug)]
@@ -198,40 +198,48 @@ fn read(row: &PgRow) -> Result<Result<(Subject, Fact), String>, Error> {
 }
 
 /// Removes what was published before `older_than`, a batch at a time; answers how much. The dead letters of the relay stay,
-/// so that they can be driven again.
+/// so that they can be driven again. Two who prune at once take different facts.
 ///
 /// # Errors
 /// When the database fails; what was removed by then stays so.
 pub async fn prune(store: &Store, older_than: Timestamp) -> Result<u64, Error> {
-    let mut pruned = 0;
+    let (mut pruned, mut after) = (0, Uuid::nil());
     loop {
-        let done = sqlx::query(
-            "DELETE FROM outbox_events
-              WHERE id IN (
-                    SELECT old.id
-                      FROM outbox_events AS old
-                     WHERE old.id < $1
-                       AND old.published_at < $2
-                       AND NOT EXISTS (
-                           SELECT 1
-                             FROM bus_deliveries
-                            WHERE bus_deliveries.consumer = $3
-                              AND bus_deliveries.event_id = old.id
-                       )
-                     ORDER BY old.id
-                     LIMIT $4
-                    )",
+        // What is kept is passed by once, not by every statement anew.
+        let row = sqlx::query(
+            "WITH page AS MATERIALIZED (
+                SELECT ctid AS place, id, published_at
+                  FROM outbox_events
+                 WHERE id > $1 AND id < $2
+                 ORDER BY id
+                 LIMIT $3
+                   FOR UPDATE SKIP LOCKED
+             ), gone AS (
+                DELETE FROM outbox_events
+                 WHERE ctid = ANY (ARRAY(
+                       SELECT place
+                         FROM page
+                        WHERE published_at < $4
+                          AND (SELECT 1
+                                 FROM bus_deliveries AS letter
+                                WHERE letter.consumer = $5 AND letter.event_id = page.id
+                                LIMIT 1) IS NULL))
+                RETURNING 1
+             )
+             SELECT (SELECT count(*) FROM page), (SELECT id FROM page ORDER BY id DESC LIMIT 1), (SELECT count(*) FROM gone)",
         )
+        .bind(after)
         .bind(first_id_at(older_than))
+        .bind(PRUNE_BATCH)
         .bind(older_than.to_sqlx())
         .bind(RELAY)
-        .bind(PRUNE_BATCH)
-        .execute(store.pool())
+        .fetch_one(store.pool())
         .await?;
-        pruned += done.rows_affected();
-        if done.rows_affected() < PRUNE_BATCH.unsigned_abs() {
+        pruned += row.try_get::<i64, _>(2)?.unsigned_abs();
+        if row.try_get::<i64, _>(0)? < PRUNE_BATCH {
             return Ok(pruned);
         }
+        after = row.try_get(1)?;
     }
 }
 

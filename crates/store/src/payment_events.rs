@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use crate::prune::{Prune, pruning};
 use crate::{Error, Ring, Store, Tx};
 
 /// An event that was told.
@@ -267,3 +268,15 @@ fn read(row: &PgRow) -> Result<Event, Error> {
         reason: row.try_get(9)?,
     })
 }
+
+/// What the provider told long ago and what something came of. What somebody has yet to look at stays. Told once more it would be
+/// settled once more, and the ledger's own key would not let it count twice.
+pub const PRUNE: Prune = Prune::new(
+    "payment_events",
+    pruning!(
+        "payment_events",
+        "received_at",
+        ", due_at, outcome",
+        "due_at IS NULL AND outcome NOT IN ('unmatched', 'failed', 'exceeds')"
+    ),
+);

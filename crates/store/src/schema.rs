@@ -47,7 +47,7 @@ pub(crate) async fn reached(store: &Store) -> Result<Reached, Error> {
     })
 }
 
-/// Each query gives the pieces of one kind, already in order.
+/// Each query gives the pieces of one kind, already in order. Partitions are left out: which there are depends on the day.
 const PARTS: &[&str] = &[
     "SELECT 'CREATE TABLE ' || c.relname || E' (\\n' || (
             SELECT string_agg(line, E',\\n' ORDER BY place, line)
@@ -64,14 +64,15 @@ const PARTS: &[&str] = &[
                       FROM pg_constraint
                      WHERE conrelid = c.oid AND contype IN ('p', 'u', 'c', 'f')
                    ) AS lines
-            ) || E'\\n)' || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') || ';'
+            ) || E'\\n)' || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '')
+            || coalesce(' PARTITION BY ' || pg_get_partkeydef(c.oid), '') || ';'
        FROM pg_class c
-      WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname <> '_sqlx_migrations'
+      WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> '_sqlx_migrations'
       ORDER BY c.relname",
     "SELECT pg_get_indexdef(i.indexrelid) || ';'
        FROM pg_index i
        JOIN pg_class c ON c.oid = i.indrelid
-      WHERE c.relnamespace = current_schema()::regnamespace AND c.relname <> '_sqlx_migrations'
+      WHERE c.relnamespace = current_schema()::regnamespace AND NOT c.relispartition AND c.relname <> '_sqlx_migrations'
         AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u'))
       ORDER BY i.indexrelid::regclass::text",
     "SELECT rtrim(pg_get_functiondef(p.oid), E'\\n') || ';'
@@ -81,7 +82,7 @@ const PARTS: &[&str] = &[
     "SELECT pg_get_triggerdef(t.oid) || ';'
        FROM pg_trigger t
        JOIN pg_class c ON c.oid = t.tgrelid
-      WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
+      WHERE NOT t.tgisinternal AND NOT c.relispartition AND c.relnamespace = current_schema()::regnamespace
       ORDER BY c.relname, t.tgname",
 ];
 

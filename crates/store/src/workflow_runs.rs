@@ -11,6 +11,7 @@ use sqlx::{PgExecutor, Row as _};
 use uuid::Uuid;
 
 use crate::deliveries::shortened;
+use crate::prune::Prune;
 use crate::{Error, Ring, Store, Tx};
 
 /// A run to be.
@@ -440,3 +441,26 @@ pub async fn free_leases(store: &Store) -> Result<u64, Error> {
     .await?;
     Ok(freed.rows_affected())
 }
+
+/// Runs that were over long ago, all of a row's together: a run that is taken up again is named by how many there were.
+pub const PRUNE: Prune = Prune::new(
+    "workflow_runs",
+    "WITH page AS MATERIALIZED (
+        SELECT entity_id, done_at AS at
+          FROM workflow_runs
+         WHERE done_at < $1 AND done_at > coalesce($2::timestamptz, '-infinity')
+         ORDER BY done_at
+         LIMIT $3
+           FOR UPDATE SKIP LOCKED
+     ), gone AS (
+        DELETE FROM workflow_runs AS run
+         WHERE run.entity_id = ANY (ARRAY(SELECT entity_id FROM page))
+           AND run.done_at < $1
+           AND (SELECT 1
+                  FROM workflow_runs AS other
+                 WHERE other.entity_id = run.entity_id AND (other.done_at IS NULL OR other.done_at >= $1)
+                 LIMIT 1) IS NULL
+        RETURNING 1
+     )
+     SELECT (SELECT count(*) FROM page), (SELECT max(at) FROM page), (SELECT count(*) FROM gone)",
+);

@@ -20,6 +20,7 @@ impl Database {
             "SELECT columns.table_name::text, columns.column_name::text
                FROM information_schema.columns AS columns
                JOIN information_schema.tables AS tables USING (table_schema, table_name)
+               JOIN pg_class ON pg_class.oid = format('%I', table_name)::regclass AND NOT relispartition
               WHERE columns.table_schema = 'public' AND tables.table_type = 'BASE TABLE'
                 AND columns.data_type = 'timestamp with time zone' AND columns.table_name <> '_sqlx_migrations'",
         );

@@ -12,7 +12,8 @@ use wire::node::TaskResult;
 use crate::House;
 
 /// How messages travelled, and what was refused: both grow with every delivery, and nothing follows from them.
-const BOOKKEEPING: &[&str] = &["bus_deliveries", "consumed_events", "lifecycle_refusals"];
+const BOOKKEEPING: &[&str] =
+    &["bus_deliveries", "charging_reached", "consumed_events", "lifecycle_refusals"];
 
 impl House {
     /// Everything that was ever published, in its order.
@@ -76,7 +77,9 @@ impl House {
     /// A sum of every column of every table, but for the book-keeping of deliveries.
     pub async fn digest(&self) -> BTreeMap<String, String> {
         let tables: Vec<String> = sqlx::query_scalar(
-            "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename",
+            "SELECT relname::text FROM pg_class
+          WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+          ORDER BY relname",
         )
         .fetch_all(&self.database.sql)
         .await

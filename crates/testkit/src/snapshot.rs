@@ -83,13 +83,14 @@ impl Database {
                FROM pg_index
                JOIN pg_class ON pg_class.oid = pg_index.indrelid
                JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)
-              WHERE indisprimary AND relnamespace = 'public'::regnamespace
+              WHERE indisprimary AND relnamespace = 'public'::regnamespace AND NOT relispartition
               GROUP BY relname",
         )
         .fetch_all(&self.sql)
         .await
         .expect("tables");
-        let all = self.number("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").await;
+        let all = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition";
+        let all = self.number(all).await;
         assert_eq!(tables.len(), usize::try_from(all).expect("a few"), "each table has a key");
         // Names of our own schema, not input; all of it in one look.
         let looks = tables

@@ -3,11 +3,14 @@
 //! `docs/decisions/0015-audit-chain.md`.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use lifecycle::Code as _;
+use serde_json::json;
 use store::Store;
 use store::audit_log::chain::{self, Link, Sealed};
 use wire::http::audit::{AuditBreak, AuditHead, AuditVerdict};
 
+use super::Action;
 use crate::{Ctx, Error};
 
 /// What an entry's bytes begin with. Another encoding gets another number.
@@ -18,6 +21,8 @@ const GENESIS: [u8; 32] = [0; 32];
 const LINK_BATCH: i64 = 500;
 /// How many links are read at a time when the chain is walked.
 const WALK_BATCH: i64 = 2_000;
+/// How many entries are cut off in one transaction.
+const CUT_BATCH: i64 = 1_000;
 /// How long an entry may wait for its link.
 const LINKED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// How many breaks are named.
@@ -63,6 +68,59 @@ async fn link_batch(store: &Store) -> Result<u64, Error> {
     Ok(links.len() as u64)
 }
 
+/// Cuts off entries from before `older_than`, from the beginning of the chain on; says how many. The last link always stays, so that
+/// the next one follows it. What is not as it was when it was linked stays with everything behind it, until somebody has looked; and an
+/// entry tells of every cut.
+///
+/// # Errors
+/// When the store fails; what was cut off by then stays so.
+pub async fn cut(store: &Store, older_than: Timestamp) -> Result<u64, Error> {
+    let mut gone = 0;
+    loop {
+        let batch = cut_batch(store, older_than).await?;
+        gone += batch;
+        if batch + 1 < u64::try_from(CUT_BATCH).unwrap_or_default() {
+            return Ok(gone);
+        }
+    }
+}
+
+async fn cut_batch(store: &Store, older_than: Timestamp) -> Result<u64, Error> {
+    let (beginning, mut before) =
+        chain::beginning(store).await?.unwrap_or_else(|| (0, GENESIS.to_vec()));
+    let mut walked = chain::walk(store, beginning, CUT_BATCH).await?;
+    walked.pop();
+    let mut last = None;
+    for (position, (link, entry)) in (beginning + 1..).zip(walked) {
+        let old = |entry: &Sealed| {
+            entry.at_micros < older_than.as_microsecond()
+                && link.position == position
+                && hash(&before, position, entry) == *link.hash
+        };
+        if !entry.as_ref().is_some_and(old) {
+            break;
+        }
+        before.clone_from(&link.hash);
+        last = Some(link);
+    }
+    let Some(last) = last else {
+        return Ok(0);
+    };
+    let mut tx = store.begin().await?;
+    let mut gone = 0;
+    if chain::lock(&mut tx).await? {
+        gone = chain::cut(&mut tx, beginning, &last, older_than).await?;
+    }
+    if gone == 0 {
+        tx.rollback().await?;
+        return Ok(0);
+    }
+    let detail = json!({ "entries": gone, "hash": hex(&last.hash), "older_than": older_than });
+    super::of_cut(&mut tx, last.position, detail).await?;
+    tx.commit().await?;
+    Ok(gone)
+}
+
 /// The hash of a link: the version, the hash before, the position, and every field of the entry, each with whether it is
 /// there and how long it is, so that no two entries have the same bytes.
 fn hash(before: &[u8], position: i64, entry: &Sealed) -> [u8; 32] {
@@ -100,7 +158,13 @@ fn hash(before: &[u8], position: i64, entry: &Sealed) -> [u8; 32] {
 /// # Errors
 /// When the store fails.
 pub async fn verify(store: &Store, kept: Option<&AuditHead>) -> Result<AuditVerdict, Error> {
-    let mut walk = Walk::new(kept);
+    let beginning = chain::beginning(store).await?;
+    let mut walk = Walk::new(kept, beginning);
+    if let Some(cut) = walk.cut_at
+        && !chain::is_cut_told(store, Action::AuditCut.code(), (cut, &hex(&walk.cut_hash))).await?
+    {
+        walk.tell(Some(cut), format!("the chain was cut behind {cut}, and no entry tells of it"));
+    }
     loop {
         let batch = chain::walk(store, walk.position, WALK_BATCH).await?;
         let last = i64::try_from(batch.len()).unwrap_or_default() < WALK_BATCH;
@@ -130,6 +194,9 @@ struct Walk<'a> {
     position: i64,
     hash: Vec<u8>,
     links: i64,
+    /// The last link that was cut off, and its hash.
+    cut_at: Option<i64>,
+    cut_hash: Vec<u8>,
     kept: Option<&'a AuditHead>,
     kept_seen: bool,
     breaks: Vec<AuditBreak>,
@@ -137,9 +204,14 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(kept: Option<&'a AuditHead>) -> Walk<'a> {
-        let (hash, breaks) = (GENESIS.to_vec(), Vec::new());
-        Walk { position: 0, hash, links: 0, kept, kept_seen: false, breaks, count: 0 }
+    fn new(kept: Option<&'a AuditHead>, beginning: Option<(i64, Vec<u8>)>) -> Walk<'a> {
+        let cut_at = beginning.as_ref().map(|(position, _)| *position);
+        let (position, hash) = beginning.unwrap_or_else(|| (0, GENESIS.to_vec()));
+        // A head that was kept of what was cut off last is as good as one of what is there.
+        let kept_seen =
+            kept.is_some_and(|kept| Some(kept.position) == cut_at && kept.hash == hex(&hash));
+        let (cut_hash, breaks) = (hash.clone(), Vec::new());
+        Walk { position, hash, links: 0, cut_at, cut_hash, kept, kept_seen, breaks, count: 0 }
     }
 
     fn step(&mut self, link: Link, entry: Option<&Sealed>) {
@@ -173,11 +245,18 @@ impl<'a> Walk<'a> {
 
     fn end(&mut self) {
         if let Some(kept) = self.kept.filter(|_| !self.kept_seen) {
-            let what = format!(
-                "the chain ends at {}, and a head was kept at {}: its end was cut off",
-                self.position, kept.position
-            );
-            self.tell(Some(kept.position), what);
+            let at = kept.position;
+            let what = match self.cut_at {
+                Some(cut) if at == cut => "the hash is not the one that was kept".to_owned(),
+                Some(cut) if at < cut => format!(
+                    "a head was kept at {at}, and entries up to {cut} were cut off when they had got old: keep a newer one"
+                ),
+                _ => format!(
+                    "the chain ends at {}, and a head was kept at {at}: its end was cut off",
+                    self.position
+                ),
+            };
+            self.tell(Some(at), what);
         }
     }
 
@@ -191,10 +270,13 @@ impl<'a> Walk<'a> {
     fn verdict(self, unlinked: i64) -> AuditVerdict {
         let head = (self.position > 0)
             .then(|| AuditHead { position: self.position, hash: hex(&self.hash) });
+        let beginning =
+            self.cut_at.map(|position| AuditHead { position, hash: hex(&self.cut_hash) });
         AuditVerdict {
             sound: self.count == 0,
             links: self.links,
             unlinked,
+            beginning,
             head,
             breaks: self.breaks,
             break_count: self.count,

@@ -8,7 +8,7 @@ use domain::machines::allocation::Event;
 use lifecycle::{Code as _, Source, Value};
 use store::depletion::{self, Unpaid};
 use store::lifecycle::{Actor, Report};
-use store::{accounts, allocations, charging, node_outages};
+use store::{accounts, allocations, charging, node_outages, usage_windows};
 
 use crate::allocation::reason::OurReason;
 use crate::ids::derived;
@@ -23,7 +23,11 @@ const BILLING: &str = "billing";
 /// When the store fails; what was charged by then stays charged.
 pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
     let until = charging::now(&ctx.store).await?;
-    let charged = charging::charge(&ctx.store, until).await?;
+    if let Err(error) = usage_windows::make_days(&ctx.store, until).await {
+        // There is a place for minutes without a day of their own: nobody goes uncharged for it.
+        tracing::warn!(%error, "the days to come could not be made");
+    }
+    let charged = charging::charge_due(&ctx.store, until).await?;
     if charged.windows > 0 {
         metrics::counter!("berth_usage_windows_total").increment(charged.windows);
         tracing::debug!(windows = charged.windows, postings = charged.postings, "charged");

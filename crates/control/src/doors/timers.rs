@@ -20,12 +20,10 @@ use crate::node::{drain, heartbeat, task};
 use crate::payment::{expire, inbox};
 use crate::policies::turn;
 use crate::webhook::deliver;
-use crate::{Ctx, Error, findings, gauges, idempotency, stuck};
+use crate::{Ctx, Error, findings, gauges, growth, idempotency, stuck};
 
 /// How long something may stand there before a sweep looks after it.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// How long a message stays in the outbox after it was published.
-const OUTBOX_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Every timer.
 pub fn table(ctx: &Ctx) -> Vec<Timer> {
@@ -43,7 +41,8 @@ pub fn table(ctx: &Ctx) -> Vec<Timer> {
         timer(ctx, "idempotency_keys", seconds(60), |ctx| Box::pin(idempotency::prune(ctx))),
         timer(ctx, "token_uses", seconds(60), |ctx| Box::pin(tokens::record_uses(ctx)))
             .everywhere(),
-        timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(prune(ctx))),
+        timer(ctx, "published_messages", seconds(60), |ctx| Box::pin(growth::sweep_messages(ctx))),
+        timer(ctx, "growth", seconds(300), |ctx| Box::pin(growth::sweep(ctx))),
         timer(ctx, "audit_links", seconds(5), |ctx| Box::pin(chain::link(ctx)))
             .woken_by(Ring::AuditLog),
         timer(ctx, "webhook_deliveries", seconds(5), |ctx| Box::pin(deliver::sweep(ctx)))
@@ -112,10 +111,4 @@ fn run_for(allocation: &Forgotten) -> Result<Option<NewRun>, Error> {
     let Forgotten { operation, seq, runs, .. } = allocation;
     let id = format!("{workflow}-again-{operation}-{seq}-{runs}");
     Ok(Some(NewRun { id, workflow, entity_id: allocation.id.uuid(), state }))
-}
-
-async fn prune(ctx: &Ctx) -> Result<u64, Error> {
-    let before = ctx.clock.now().checked_sub(OUTBOX_KEPT).unwrap_or_default();
-    let messages = store::outbox::prune(&ctx.store, before).await?;
-    Ok(messages + store::seen::prune(&ctx.store, before).await?)
 }

@@ -24,6 +24,7 @@ mod enrol;
 mod explain;
 mod findings;
 mod group_explain;
+mod growth;
 mod long_wait;
 mod node_drain;
 mod node_silent;

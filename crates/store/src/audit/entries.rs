@@ -2,7 +2,7 @@
 
 use super::Invariant;
 
-/// Steps from before the first entry were taken under a binary that wrote none.
+/// Steps from before the first entry were taken under a binary that wrote none, or their entries are older than they are kept.
 pub(super) const I23: Invariant = Invariant {
     name: "I23",
     holds: "every step that a person has taken has its entry, every entry a link or a place among those that wait for one, and the chain no gap",
@@ -11,6 +11,7 @@ pub(super) const I23: Invariant = Invariant {
            WHERE said.source IN ('user', 'operator')
              AND said.cause LIKE 'request %'
              AND said.occurred_at >= (SELECT min(at) FROM audit_entries)
+             AND said.occurred_at >= (SELECT coalesce(max(kept_since), '-infinity') FROM audit_beginning)
              AND NOT EXISTS (
                  SELECT 1
                    FROM audit_entries AS entry
@@ -27,6 +28,6 @@ pub(super) const I23: Invariant = Invariant {
           UNION ALL
           SELECT 'link ' || link.position || ' follows none'
             FROM audit_links AS link
-           WHERE link.position > 1
+           WHERE link.position > 1 + (SELECT coalesce(max(position), 0) FROM audit_beginning)
              AND NOT EXISTS (SELECT 1 FROM audit_links AS before WHERE before.position = link.position - 1)",
 };

@@ -1,4 +1,6 @@
-//! Invariants of money: everything is computed again, from the steps of allocations and from payments, to the minor unit.
+//! Invariants of money: everything is computed again, from the steps of allocations and from payments, to the minor unit. Windows are
+//! kept for a time, and what rests on them is computed from then on: a window has no memory, so the sum of those that are kept is what
+//! is owed at the end less what was owed when they begin.
 
 use super::Invariant;
 
@@ -7,17 +9,18 @@ pub(super) const I12: Invariant = Invariant {
     name: "I12",
     holds: "the windows of a record are its minutes, without gap or overlap, none before it begins and none behind its end",
     sql: "SELECT 'usage ' || record.id || ': ' || counted.windows || ' windows, ' || counted.micros || ' µs'
-            FROM usage_records AS record
+            FROM (SELECT coalesce(max(windows_since), '-infinity') AS windows_since FROM usage_kept) AS kept,
+                 usage_records AS record
            CROSS JOIN LATERAL (
                  SELECT count(*) AS windows, coalesce(sum(micros), 0) AS micros, min(window_at) AS first_at, max(window_at) AS last_at
                    FROM usage_windows
-                  WHERE usage_record_id = record.id
+                  WHERE usage_record_id = record.id AND window_at >= kept.windows_since
                  ) AS counted
            WHERE record.account_id IS NOT NULL
              AND NOT EXISTS (SELECT 1 FROM ledger_postings WHERE key = 'overrun/' || record.id)
-             AND (counted.micros <> micros_between(record.started_at, record.charged_until)
+             AND (counted.micros <> greatest(0, micros_between(greatest(record.started_at, kept.windows_since), record.charged_until))
                   OR (counted.windows > 0
-                      AND (counted.first_at <> date_trunc('minute', record.started_at, 'UTC')
+                      AND (counted.first_at <> date_trunc('minute', greatest(record.started_at, kept.windows_since), 'UTC')
                            OR counted.last_at >= record.charged_until
                            OR extract(epoch FROM counted.last_at - counted.first_at) / 60 + 1 <> counted.windows))
                   OR record.charged_until > record.ended_at
@@ -67,6 +70,7 @@ pub(super) const I14: Invariant = Invariant {
             FROM usage_credits AS given
             LEFT JOIN usage_windows AS charged
                  ON charged.usage_record_id = given.usage_record_id AND charged.window_at = given.window_at
+           WHERE given.window_at >= (SELECT coalesce(max(windows_since), '-infinity') FROM usage_kept)
            GROUP BY given.usage_record_id, given.window_at
           HAVING count(*) <> 1 OR sum(given.amount_minor) IS DISTINCT FROM sum(charged.amount_minor)
           UNION ALL
@@ -100,30 +104,43 @@ pub(super) const I15: Invariant = Invariant {
                    FROM usage_records
                   WHERE account_id IS NOT NULL
                  ) AS due
+           CROSS JOIN (SELECT coalesce(max(windows_since), '-infinity') AS windows_since FROM usage_kept) AS kept
            CROSS JOIN LATERAL (
                  SELECT CASE WHEN due.repriced
                              THEN repriced_minor(due.allocation_id, due.price, due.gpus, due.started_at, due.charged_until, due.micros_per_minor)
                              ELSE div(due.price::numeric * due.gpus * micros_between(due.started_at, due.charged_until),
-                                      1000000::numeric * due.micros_per_minor) END AS sum
+                                      1000000::numeric * due.micros_per_minor) END AS sum,
+                        -- What it owed when the windows that are kept begin.
+                        CASE WHEN due.started_at >= kept.windows_since THEN 0
+                             WHEN due.repriced
+                             THEN repriced_minor(due.allocation_id, due.price, due.gpus, due.started_at, kept.windows_since, due.micros_per_minor)
+                             ELSE div(due.price::numeric * due.gpus * micros_between(due.started_at, kept.windows_since),
+                                      1000000::numeric * due.micros_per_minor) END AS before
                  ) AS owed
            CROSS JOIN LATERAL (
-                 SELECT coalesce((SELECT sum(amount_minor) FROM usage_windows WHERE usage_record_id = due.id), 0)
+                 SELECT coalesce((SELECT sum(amount_minor)
+                                    FROM usage_windows
+                                   WHERE usage_record_id = due.id AND window_at >= kept.windows_since), 0)
                         - coalesce((SELECT entry.amount_minor
                                       FROM ledger_postings AS posting
                                       JOIN ledger_entries AS entry ON entry.posting_id = posting.id AND entry.book = 'tenant'
                                      WHERE posting.key = 'overrun/' || due.id), 0) AS sum
                  ) AS charged
-           WHERE charged.sum <> owed.sum OR due.charged_minor <> owed.sum
+           WHERE (charged.sum <> owed.sum - owed.before AND due.charged_until >= kept.windows_since) OR due.charged_minor <> owed.sum
           UNION ALL
           SELECT 'posting ' || posting.id || ' is of ' || entry.amount_minor || ', its windows of ' || coalesce(counted.sum, 0)
             FROM ledger_postings AS posting
             JOIN ledger_entries AS entry ON entry.posting_id = posting.id AND entry.book = 'tenant'
            CROSS JOIN LATERAL (
                  SELECT CASE posting.kind
-                        WHEN 'usage' THEN -(SELECT sum(amount_minor) FROM usage_windows WHERE posting_id = posting.id)
+                        WHEN 'usage' THEN -(SELECT sum(amount_minor)
+                                              FROM usage_windows
+                                             WHERE posting_id = posting.id AND window_at < posting.until_at
+                                               AND window_at >= date_trunc('minute', posting.from_at, 'UTC'))
                         ELSE (SELECT sum(amount_minor) FROM usage_credits WHERE posting_id = posting.id) END AS sum
                  ) AS counted
-           WHERE posting.kind IN ('usage', 'unreachable') AND counted.sum IS DISTINCT FROM entry.amount_minor
+           WHERE (posting.kind = 'unreachable' OR (posting.kind = 'usage' AND posting.from_at >= (SELECT coalesce(max(windows_since), '-infinity') FROM usage_kept)))
+             AND counted.sum IS DISTINCT FROM entry.amount_minor
           UNION ALL
           SELECT 'project ' || coalesce(kept.project_id, counted.project_id) || ' has cost ' || coalesce(kept.spent_minor, 0)
             FROM project_spending AS kept
@@ -137,7 +154,9 @@ pub(super) const I15: Invariant = Invariant {
                   WHERE record.project_id IS NOT NULL
                   GROUP BY 1, 2
                  ) AS counted ON counted.project_id = kept.project_id AND counted.month = kept.month
-           WHERE coalesce(kept.spent_minor, 0) <> coalesce(counted.sum, 0)",
+           WHERE coalesce(kept.spent_minor, 0) <> coalesce(counted.sum, 0)
+             -- A month of which some windows are gone can't be computed again.
+             AND coalesce(kept.month, counted.month)::timestamp AT TIME ZONE 'UTC' >= (SELECT coalesce(max(windows_since), '-infinity') FROM usage_kept)",
 };
 
 pub(super) const I16: Invariant = Invariant {

@@ -1,6 +1,8 @@
 //! The chain of the audit log as it rests: which entries wait for a link, the links, and what breaks the order of them.
 //! What a hash is made of is for who links and verifies to say.
 
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx as _;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -157,6 +159,79 @@ pub async fn walk(
         walked.push((link(row)?, entry));
     }
     Ok(walked)
+}
+
+/// Where the chain begins: behind this one, which was cut off when its entry had got old. None when it begins with its first.
+///
+/// # Errors
+/// When the database fails.
+pub async fn beginning(store: &Store) -> Result<Option<(i64, Vec<u8>)>, Error> {
+    let row = sqlx::query("SELECT position, hash FROM audit_beginning")
+        .fetch_optional(store.pool())
+        .await?;
+    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+}
+
+/// Whether an entry of that action tells that the chain was cut behind that link.
+///
+/// # Errors
+/// When the database fails.
+pub async fn is_cut_told(
+    store: &Store,
+    action: &str,
+    (position, hash): (i64, &str),
+) -> Result<bool, Error> {
+    let row = sqlx::query(
+        "SELECT EXISTS (
+                SELECT 1
+                  FROM audit_entries
+                 WHERE target = $2::bigint::text AND action = $1 AND detail ->> 'hash' = $3)",
+    )
+    .bind(action)
+    .bind(position)
+    .bind(hash)
+    .fetch_one(store.pool())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Cuts the chain behind `last`, which is not its last link, if it still begins behind `beginning`; says how many entries are gone.
+/// Whoever does it has the right to link.
+///
+/// # Errors
+/// When the database fails, or an entry is too young.
+pub async fn cut(
+    tx: &mut Tx,
+    beginning: i64,
+    last: &Link,
+    kept_since: Timestamp,
+) -> Result<u64, Error> {
+    let row = sqlx::query(
+        "WITH begun AS (
+            INSERT INTO audit_beginning AS known (position, hash, kept_since)
+            SELECT $2, $3, $4 WHERE $1 = (SELECT coalesce(max(position), 0) FROM audit_beginning)
+                ON CONFLICT (one) DO UPDATE
+               SET position = EXCLUDED.position, hash = EXCLUDED.hash, kept_since = greatest(known.kept_since, EXCLUDED.kept_since)
+             WHERE known.position = $1
+            RETURNING position
+         ), links AS (
+            DELETE FROM audit_links
+             WHERE position > $1 AND position <= (SELECT position FROM begun)
+            RETURNING entry_id
+         ), entries AS (
+            DELETE FROM audit_entries
+             WHERE id = ANY (ARRAY(SELECT entry_id FROM links))
+            RETURNING 1
+         )
+         SELECT count(*) FROM entries",
+    )
+    .bind(beginning)
+    .bind(last.position)
+    .bind(&last.hash)
+    .bind(kept_since.to_sqlx())
+    .fetch_one(tx.connection())
+    .await?;
+    Ok(row.try_get::<i64, _>(0)?.unsigned_abs())
 }
 
 /// An entry that no link leads to.

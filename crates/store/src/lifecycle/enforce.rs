@@ -179,9 +179,15 @@ async fn wrong(connection: &mut PgConnection, newer: bool) -> Result<Vec<String>
             }
         }
     }
-    for table in ["lifecycle_log", "lifecycle_refusals"] {
-        if !works(format!("{table}.append_only")) {
-            wrong.push(format!("{table} is not append-only"));
+    for trigger in [
+        "lifecycle_log.append_only",
+        "lifecycle_refusals.append_only",
+        "lifecycle_refusals.kept_while_young",
+    ] {
+        if !works(trigger.to_owned()) {
+            wrong.push(format!(
+                "what was said may be changed: trigger {trigger} is missing or disabled"
+            ));
         }
     }
     Ok(wrong)

@@ -243,7 +243,8 @@ pub async fn find_line(
     row.as_ref().map(read_line).transpose()
 }
 
-/// The windows behind a posting, of a charge or of what was given back, and how many there are.
+/// The windows behind a posting, of a charge or of what was given back, and how many there are. None when they are older than what is
+/// kept.
 ///
 /// # Errors
 /// When the database fails.
@@ -255,16 +256,27 @@ pub async fn windows_of(store: &Store, posting: Uuid) -> Result<(Vec<ChargedWind
                           FROM usage_credits AS back
                          WHERE back.usage_record_id = charged.usage_record_id AND back.window_at = charged.window_at),
                 record.started_at, record.opened_seq, node.name, charged.heartbeat_at, count(*) OVER ()
-           FROM (
-                SELECT usage_record_id, window_at FROM usage_windows WHERE posting_id = $1
+           FROM ledger_postings AS posting
+          CROSS JOIN LATERAL (
+                -- By its time as well, which tells the days apart.
+                SELECT usage_record_id, window_at
+                  FROM usage_windows
+                 WHERE posting_id = posting.id
+                   AND window_at >= date_trunc('minute', posting.from_at, 'UTC') AND window_at < posting.until_at
                 UNION ALL
-                SELECT usage_record_id, window_at FROM usage_credits WHERE posting_id = $1
+                SELECT usage_record_id, window_at FROM usage_credits WHERE posting_id = posting.id
+                OFFSET 0
                 ) AS named
-           JOIN usage_windows AS charged
-                ON charged.usage_record_id = named.usage_record_id AND charged.window_at = named.window_at
+          CROSS JOIN LATERAL (
+                SELECT usage_record_id, window_at, micros, amount_minor, heartbeat_at
+                  FROM usage_windows
+                 WHERE usage_record_id = named.usage_record_id AND window_at = named.window_at
+                OFFSET 0
+                ) AS charged
            JOIN usage_records AS record ON record.id = charged.usage_record_id
            LEFT JOIN allocations AS allocation ON allocation.id = record.allocation_id
            LEFT JOIN nodes AS node ON node.id = record.node_id
+          WHERE posting.id = $1
           ORDER BY charged.window_at, record.id
           LIMIT $2",
     )

@@ -7,7 +7,7 @@ use store::audit_log::{self, Answering, NewEntry};
 use store::idempotency::{self, KeyRef, StoredAnswer, Taken};
 use store::placement::{self, Asked};
 use store::projects::{self, Change, NewProject};
-use store::{Error, Store, Tx, api_tokens, catalogue, ssh_keys, users};
+use store::{Error, Store, Tx, api_tokens, catalogue, prune, ssh_keys, users};
 use testkit::{Database, new_id};
 use uuid::Uuid;
 use wire::http::catalogue::{Image, Region, Shape};
@@ -117,7 +117,7 @@ async fn a_request_that_was_undone_leaves_its_key_free() {
 }
 
 #[tokio::test]
-async fn an_expired_key_counts_as_absent_and_is_forgotten_in_batches() {
+async fn an_expired_key_counts_as_absent_and_is_forgotten() {
     let database = Database::new().await;
     let principal = new_id();
     let names: Vec<String> = (0..5).map(|number| format!("key {number}")).collect();
@@ -136,8 +136,9 @@ async fn an_expired_key_counts_as_absent_and_is_forgotten_in_batches() {
         idempotency::take(tx, named("key 0"), &[2; 32], at(61), at(1)).await
     });
     assert_eq!(again.await.expect("it answers"), Taken::Free);
-    let forget = async || idempotency::prune(&database.store, at(1), 3).await.expect("it answers");
-    assert_eq!((forget().await, forget().await, forget().await), (3, 1, 0));
+    let forget =
+        async || prune::run(&database.store, &idempotency::PRUNE, at(1)).await.expect("it answers");
+    assert_eq!((forget().await, forget().await), (4, 0), "the fifth was taken anew");
     database.remove().await;
 }
 

@@ -11,7 +11,7 @@ use store::deliveries::{self, Claim, Claimed, Failed, RELAY};
 use store::notify::{Line, Rung};
 use store::outbox::{self, Hearer, Relayed};
 use store::workflow_runs::{self, NewRun, Saved, Taken, Wait};
-use store::{Ring, Store, seen};
+use store::{Ring, Store, prune, seen};
 use testkit::{Database, new_id};
 use uuid::Uuid;
 use wire::bus::Subject;
@@ -263,10 +263,14 @@ async fn what_is_old_is_pruned_unless_it_may_still_be_delivered() {
     let now = Timestamp::now();
     let (past, future) = (now - SignedDuration::from_hours(1), now + SignedDuration::from_hours(1));
     assert_eq!(outbox::prune(store, past).await.expect("it prunes"), 0);
-    assert_eq!(seen::prune(store, past).await.expect("it prunes"), 0);
+    assert_eq!(prune::run(store, &seen::PRUNE, past).await.expect("it prunes"), 0);
     assert_eq!(outbox::prune(store, future).await.expect("it prunes"), 4, "all that is published");
     assert_eq!(count(&database, "SELECT count(*) FROM outbox_events").await, 2);
-    assert_eq!(seen::prune(store, future).await.expect("it prunes"), 2, "one is on its way");
+    assert_eq!(
+        prune::run(store, &seen::PRUNE, future).await.expect("it prunes"),
+        2,
+        "one is on its way"
+    );
     database.remove().await;
 }
 

@@ -70,6 +70,9 @@ pub struct AuditVerdict {
     pub links: i64,
     /// How many entries wait for their link.
     pub unlinked: i64,
+    /// The last link that was cut off because its entry had got older than entries are kept. None when the chain is there from its
+    /// first link on.
+    pub beginning: Option<AuditHead>,
     /// Where the chain ends: keep it elsewhere. None when there is no link yet.
     pub head: Option<AuditHead>,
     /// What is wrong, in order; at most 20 are listed.

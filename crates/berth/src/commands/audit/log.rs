@@ -150,6 +150,9 @@ fn show(verdict: &AuditVerdict) -> Done {
     let mut sheet = Sheet::of_one();
     sheet.line("links", verdict.links.to_string());
     sheet.line("waiting", verdict.unlinked.to_string());
+    if let Some(cut) = &verdict.beginning {
+        sheet.line("cut behind", format!("{}:{}", cut.position, cut.hash));
+    }
     if let Some(head) = &verdict.head {
         sheet.line("head", format!("{}:{}", head.position, head.hash));
     }

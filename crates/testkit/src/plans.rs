@@ -107,8 +107,9 @@ fn explained(message: &str) -> Option<Explained> {
 fn read(node: &Value, explained: &mut Explained) {
     let (kind, table) = (node["Node Type"].as_str().unwrap_or_default(), &node["Relation Name"]);
     if let Some(index) = node["Index Name"].as_str() {
-        // Which way it is walked, and whether by way of a bitmap, is of no concern.
-        explained.reads.insert(index.to_owned());
+        // Which way it is walked, whether by way of a bitmap, and in the partition of which day, is of no concern.
+        let dateless: Vec<&str> = index.split('_').filter(|word| !is_date(word)).collect();
+        explained.reads.insert(dateless.join("_"));
     } else if let Some(table) = table.as_str().filter(|_| kind == "Seq Scan") {
         explained.reads.insert(format!("all of {table}"));
         explained.read_whole.insert(table.to_owned());
@@ -116,6 +117,10 @@ fn read(node: &Value, explained: &mut Explained) {
     for below in node["Plans"].as_array().into_iter().flatten() {
         read(below, explained);
     }
+}
+
+fn is_date(word: &str) -> bool {
+    word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What does not grow with time, or has a row for each thing that an operator has set up.
@@ -156,6 +161,7 @@ impl Database {
                          WHERE indrelid = format('%I', columns.table_name)::regclass AND indisunique AND attname = columns.column_name)
                FROM information_schema.columns
                JOIN information_schema.tables USING (table_schema, table_name)
+               JOIN pg_class ON pg_class.oid = format('%I', columns.table_name)::regclass AND NOT relispartition
               WHERE table_schema = 'public' AND table_type = 'BASE TABLE' AND table_name NOT LIKE '\\_%' AND is_generated = 'NEVER'
               ORDER BY table_name, ordinal_position",
         )

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use control::Ctx;
 use control::allocation::{timeline, view};
 use control::billing::charge;
 use domain::ids::AllocationId;
@@ -30,7 +31,7 @@ async fn under_way(house: &mut House) {
 }
 
 /// Made, restarted and given back, with what people look at, what nodes say and what it costs.
-async fn story(house: &House) {
+async fn story(house: &House, timers: &Ctx) {
     let one = house.active(SKU, 2).await.id;
     let group = house.group(SKU, &[1, 1]).await.expect("it fits");
     house.settle().await;
@@ -38,14 +39,14 @@ async fn story(house: &House) {
     house.settle().await;
     house.beat(house.first_node()).await;
     house.ctx.clock.advance(Duration::from_secs(61));
-    charge::sweep(&house.ctx).await.expect("it is charged");
+    charge::sweep(timers).await.expect("it is charged");
     house.release(one).await.expect("asked");
     for member in &group.members {
         house.release(member.id).await.expect("asked");
     }
     house.settle().await;
     house.ctx.clock.advance(Duration::from_secs(61));
-    charge::sweep(&house.ctx).await.expect("it is charged");
+    charge::sweep(timers).await.expect("it is charged");
 }
 
 fn shown(plans: &BTreeSet<Explained>) -> String {
@@ -62,18 +63,18 @@ fn shown(plans: &BTreeSet<Explained>) -> String {
 async fn what_an_allocation_costs_does_not_grow_with_those_before_it() {
     let mut house = House::open().await;
     house.node(SKU, &[0, 0, 0, 0, 1, 1, 1, 1]).await;
-    story(&house).await;
+    let anything = house.ctx.clone();
+    story(&house, &anything).await;
     under_way(&mut house).await;
     house.database.repeat_history(TIMES).await;
     house.database.explains().await;
     // As the gateway and what moves by itself do it.
-    let hot = house.ctx.hot();
-    let anything = std::mem::replace(&mut house.ctx, hot);
+    house.ctx = anything.hot();
     let plans = Plans::gather();
-    story(&house).await;
+    story(&house, &anything).await;
     let hot = plans.take();
-    house.ctx = anything;
-    story(&house).await;
+    house.ctx = anything.clone();
+    story(&house, &anything).await;
     let id = house.active(SKU, 1).await.id;
     view::show(&house.ctx, &house.tenant, AllocationId(id)).await.expect("it is theirs");
     timeline::for_tenant(&house.ctx, &house.tenant, AllocationId(id)).await.expect("it is theirs");

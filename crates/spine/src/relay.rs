@@ -88,7 +88,8 @@ pub async fn run(
         let sweep = match stepped {
             Ok(moved) => {
                 fall::over();
-                if moved > 0 {
+                // What came meanwhile has rung.
+                if i64::try_from(moved).is_ok_and(|moved| moved >= outbox::BATCH) {
                     continue;
                 }
                 SWEEP

@@ -81,7 +81,10 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     .bind(claim.limit)
     .fetch_all(store.pool())
     .await?;
-    rows.iter().map(claimed).collect()
+    let mut begun: Vec<Claimed> = rows.iter().map(claimed).collect::<Result<_, Error>>()?;
+    // In the order in which they were written, not as they happen to lie in the table.
+    begun.sort_by_key(|each| each.event_id);
+    Ok(begun)
 }
 
 /// How it stands with a delivery that somebody has heard of.

@@ -194,7 +194,10 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     .bind(claim.limit)
     .fetch_all(store.pool())
     .await?;
-    rows.iter().map(claimed).collect()
+    let mut runs: Vec<Claimed> = rows.iter().map(claimed).collect::<Result<_, Error>>()?;
+    // What is due at once has no order of its own, and else begins as it happens to lie in the table.
+    runs.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(runs)
 }
 
 fn claimed(row: &PgRow) -> Result<Claimed, Error> {

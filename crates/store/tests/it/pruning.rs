@@ -224,9 +224,16 @@ async fn what_is_young_is_removed_by_nobody() {
     for what in [&log::PRUNE_REFUSALS, &node_tasks::PRUNE_PHASES] {
         let asked = prune::run(&database.store, what, now).await;
         assert!(asked.is_err(), "whoever asks for too much gets nothing");
-        let gone =
-            prune::run(&database.store, what, now - SignedDuration::from_hours(30 * 24)).await;
-        assert_eq!(gone.expect("it prunes"), 1);
+        // Whoever failed may hold the row for another moment, and then it is passed by.
+        let mut gone = 0;
+        for _ in 0..1_000 {
+            let old = now - SignedDuration::from_hours(30 * 24);
+            gone += prune::run(&database.store, what, old).await.expect("it prunes");
+            if gone > 0 {
+                break;
+            }
+        }
+        assert_eq!(gone, 1);
     }
     database.remove().await;
 }

@@ -641,7 +641,7 @@ async fn one_report_delivered_a_hundred_times_is_applied_once_and_never_refused(
     assert_eq!(traces(&database, task.id.uuid(), report.event_id.uuid()).await, (1, 0, 0));
 
     let release = said(Event::ReleaseExhausted, past.operation());
-    let outcomes = told_at_once(&database.store, past.id, &vec![release.clone(); 16]).await;
+    let outcomes = told_at_once(&database.store, past.id, &vec![release.clone(); 8]).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_applied()).count(), 1, "{outcomes:?}");
     assert!(outcomes.iter().all(|outcome| outcome.reason().is_none()), "{outcomes:?}");
     assert_eq!(traces(&database, past.id.uuid(), release.event_id.uuid()).await, (1, 1, 0));

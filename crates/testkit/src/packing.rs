@@ -15,7 +15,7 @@ pub use trace::{Asked, MACHINE_GPUS, Recipe, Trace};
 pub struct Score {
     /// What the product did.
     pub replayed: Replayed,
-    /// What nobody could have exceeded: see [`optimum`].
+    /// What nobody could have exceeded: see [`optimum()`].
     pub optimum: u64,
     /// What one machine as large as the fleet would have placed: see [`without_walls`].
     pub without_walls: u64,

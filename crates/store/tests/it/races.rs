@@ -9,7 +9,7 @@ use domain::machines::allocation::{Event, Status};
 use domain::machines::{Node, NodeTask, node, node_task};
 use lifecycle::{Code as _, Outcome, Reason, Source, Value, Why};
 use store::lifecycle::{Report, apply};
-use store::{Error, Store, allocation_groups, allocations, claims, node_tasks};
+use store::{Error, Options, Store, allocation_groups, allocations, claims, node_tasks};
 use testkit::{Database, new_id};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -641,7 +641,11 @@ async fn one_report_delivered_a_hundred_times_is_applied_once_and_never_refused(
     assert_eq!(traces(&database, task.id.uuid(), report.event_id.uuid()).await, (1, 0, 0));
 
     let release = said(Event::ReleaseExhausted, past.operation());
-    let outcomes = told_at_once(&database.store, past.id, &vec![release.clone(); 8]).await;
+    // Each of them has a connection of its own, and half of a store's are for what is planned once.
+    let options = Options { connections_max: 32, ..Options::default() };
+    let store = Store::open(&database.url(), options).await.expect("the store opens");
+    let outcomes = told_at_once(&store, past.id, &vec![release.clone(); 16]).await;
+    store.close().await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_applied()).count(), 1, "{outcomes:?}");
     assert!(outcomes.iter().all(|outcome| outcome.reason().is_none()), "{outcomes:?}");
     assert_eq!(traces(&database, past.id.uuid(), release.event_id.uuid()).await, (1, 1, 0));

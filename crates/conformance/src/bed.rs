@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use spine::bus::{Consumer, Handle, HandleError, Subscription};
 use spine::workflow::embedded::Embedded;
-use spine::workflow::{Definition, Happened, Next, Run, Step, StepError, Workflows};
+use spine::workflow::{Definition, Happened, Next, Run, Step, StepError, Stepped, Workflows};
 use spine::{Clock, Error, relay};
 use store::{Options, Store};
 use testkit::{Database, new_id};
@@ -252,6 +252,14 @@ pub fn embedded(bed: &Bed, definitions: Vec<Definition>) -> Arc<dyn Engine> {
 pub fn workflow<F>(story: impl Fn(Run, Happened) -> F + Send + Sync + 'static) -> Vec<Definition>
 where
     F: Future<Output = Result<Next, StepError>> + Send + 'static,
+{
+    working(move |run, happened| story(run, happened).map(|next| next.map(Stepped::from)))
+}
+
+/// The same, of a story that leaves its transaction to the engine.
+pub fn working<F>(story: impl Fn(Run, Happened) -> F + Send + Sync + 'static) -> Vec<Definition>
+where
+    F: Future<Output = Result<Stepped, StepError>> + Send + 'static,
 {
     let step: Step = Arc::new(move |run, happened| story(run, happened).boxed());
     vec![Definition { name: "w", step }]

@@ -5,12 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use domain::ids::{AllocationId, EventId, OperationId};
+use domain::machines::allocation::Event;
+use lifecycle::Source;
 use serde_json::json;
 use spine::workflow::{Happened, Next, StepError};
+use store::lifecycle::{Actor, Report};
+use store::{Store, Tx, allocations};
+use testkit::new_id;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::bed::{Bed, Engine, MakeEngine, PATIENCE, workflow};
+use crate::bed::{Bed, Engine, MakeEngine, PATIENCE, workflow, working};
 use crate::workflow_conformance::{finished, noted, settle, start, state, tell};
 
 /// Makes every case a test of one engine: `conformance::workflow_faults!(postgres by make);`
@@ -22,6 +28,7 @@ macro_rules! workflow_faults {
             an_engine_survives_a_step_that_panics,
             a_run_whose_engine_died_is_taken_over_when_its_lease_is_over,
             who_comes_back_after_the_lease_changes_nothing,
+            what_a_step_did_and_that_it_was_done_are_one,
         );
     };
 }
@@ -146,19 +153,21 @@ async fn heir_of_the_dead(bed: &Bed, make: MakeEngine) -> Arc<dyn Engine> {
     heir
 }
 
-/// See its name.
+/// See its name. Neither in the run, nor in what the step is about: its work is undone with the word that it was done.
 pub async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
     let bed = Bed::new().await;
+    let allocation = bed.history(0).await;
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (here, gate) = (Arc::clone(&reached), Arc::clone(&go_on));
+    let (here, gate, store) = (Arc::clone(&reached), Arc::clone(&go_on), bed.store.clone());
     let slow = make(
         &bed,
-        workflow(move |_, _| {
+        working(move |_, _| {
             let (here, gate) = (Arc::clone(&here), Arc::clone(&gate));
+            let store = store.clone();
             async move {
                 here.notify_one();
                 gate.notified().await;
-                Ok(Next::Done)
+                Ok(Next::Done.within(restarting(&store, allocation).await))
             }
         }),
     );
@@ -181,5 +190,51 @@ pub async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
     let (stepped, ()) = timeout(PATIENCE, both).await.expect("nobody waits for anybody");
     stepped.expect("the engine steps");
     assert_eq!(state(&bed, "a").await, (json!(["started"]), false), "the heir's word stands");
+    assert_eq!(status_of(&bed, allocation).await, "active", "what it did is undone");
     bed.end().await;
+}
+
+/// See its name.
+pub async fn what_a_step_did_and_that_it_was_done_are_one(make: MakeEngine) {
+    let bed = Bed::new().await;
+    let allocation = bed.history(0).await;
+    let store = bed.store.clone();
+    let engine = make(
+        &bed,
+        working(move |_, _| {
+            let store = store.clone();
+            async move { Ok(Next::Done.within(restarting(&store, allocation).await)) }
+        }),
+    );
+    start(&*engine, "a").await;
+    settle(&*engine).await;
+    assert!(state(&bed, "a").await.1, "it is over");
+    assert_eq!(status_of(&bed, allocation).await, "restarting");
+    let writers: i64 = sqlx::query_scalar(
+        "SELECT count(DISTINCT writer)
+           FROM (SELECT xmin::text AS writer FROM workflow_runs WHERE id = 'a'
+                 UNION ALL SELECT xmin::text FROM allocations WHERE id = $1) AS written",
+    )
+    .bind(allocation.uuid())
+    .fetch_one(&bed.database.sql)
+    .await
+    .expect("it is answered");
+    assert_eq!(writers, 1, "one transaction wrote both");
+    bed.end().await;
+}
+
+/// A transaction in which an allocation is restarted, and that is not committed.
+async fn restarting(store: &Store, id: AllocationId) -> Tx {
+    let mut tx = store.begin().await.expect("it begins");
+    let (event_id, actor) = (EventId(new_id()), Actor::new(Source::User, "somebody"));
+    let report = Report::new(Event::RestartRequested, event_id, actor);
+    let report = report.about(OperationId(new_id()));
+    let outcome = allocations::report(&mut tx, id, &report).await.expect("it is answered");
+    assert!(outcome.is_applied(), "{outcome:?}");
+    tx
+}
+
+async fn status_of(bed: &Bed, id: AllocationId) -> String {
+    let status = sqlx::query_scalar("SELECT status FROM allocations WHERE id = $1");
+    status.bind(id.uuid()).fetch_one(&bed.database.sql).await.expect("it is there")
 }

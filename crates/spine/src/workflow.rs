@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Tx;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -58,6 +59,32 @@ pub enum Next {
     Done,
 }
 
+impl Next {
+    /// The same, of a step that has done its work in that transaction and not committed it.
+    #[must_use]
+    pub fn within(self, work: Tx) -> Stepped {
+        Stepped { next: self, work: Some(work) }
+    }
+}
+
+/// A step that was done: what it says, and the transaction it was done in. The engine notes in that transaction that it was done, and
+/// commits both. So whoever has lost the run to somebody else meanwhile has done nothing.
+#[derive(Debug)]
+#[must_use = "a step that is not written down is done again"]
+pub struct Stepped {
+    /// What it says.
+    pub next: Next,
+    /// What it did; nothing when it had nothing to write, or wrote in transactions of its own, which are then had again when it is
+    /// done again.
+    pub work: Option<Tx>,
+}
+
+impl From<Next> for Stepped {
+    fn from(next: Next) -> Stepped {
+        Stepped { next, work: None }
+    }
+}
+
 /// A step that could not be done, and is to be tried again.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
@@ -68,7 +95,7 @@ pub struct StepError {
 
 /// The function of a workflow.
 pub type Step =
-    Arc<dyn Fn(Run, Happened) -> BoxFuture<'static, Result<Next, StepError>> + Send + Sync>;
+    Arc<dyn Fn(Run, Happened) -> BoxFuture<'static, Result<Stepped, StepError>> + Send + Sync>;
 
 /// A workflow: one row of the table of workflows.
 #[derive(Clone)]
@@ -92,6 +119,18 @@ pub struct NewRun {
     pub state: Value,
 }
 
+impl NewRun {
+    /// The same, as the store takes it.
+    pub fn stored(&self) -> store::workflow_runs::NewRun<'_> {
+        store::workflow_runs::NewRun {
+            id: &self.id,
+            workflow: self.workflow,
+            entity_id: self.entity_id,
+            state: &self.state,
+        }
+    }
+}
+
 /// Starts runs and tells them what happened. Both are written down in Postgres, whatever brings them to those who step them.
 pub trait Workflows: Send + Sync + 'static {
     /// Starts a run; answers whether it is new.
@@ -99,6 +138,21 @@ pub trait Workflows: Send + Sync + 'static {
 
     /// Tells a run what happened; answers whether there is such a run and it is not over.
     fn tell(&self, id: &str, happened: Happened) -> BoxFuture<'_, Result<bool, Error>>;
+
+    /// [`Workflows::start`], if the caller's transaction is committed.
+    fn start_in<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        run: &'a NewRun,
+    ) -> BoxFuture<'a, Result<bool, Error>>;
+
+    /// [`Workflows::tell`], if the caller's transaction is committed.
+    fn tell_in<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        id: &'a str,
+        happened: &'a Happened,
+    ) -> BoxFuture<'a, Result<bool, Error>>;
 }
 
 /// What brings runs to those who step them: the engine in Postgres itself does without. Runs rest in Postgres, so what it loses

@@ -14,8 +14,9 @@ use uuid::Uuid;
 use crate::allocations::NewAllocation;
 use crate::audit_log::NewEntry;
 use crate::idempotency::KeyRef;
-use crate::lifecycle::{Birth, births_in};
+use crate::lifecycle::{Birth, Heard, births_in};
 use crate::placement::{Place, Wanted};
+use crate::workflow_runs::{self, NewRun};
 use crate::{Error, Ring, Tx};
 
 /// A kind of request, and how many of it there are.
@@ -126,6 +127,8 @@ pub struct Admitted<'a> {
     pub trace: Option<&'a str>,
     /// Its place, which this transaction has locked.
     pub place: &'a Place,
+    /// What prepares it, and hears of it before anybody else.
+    pub run: NewRun<'a>,
     /// The entry of the audit log.
     pub entry: &'a NewEntry,
     /// The key that it is asked with, what was asked, and what is answered.
@@ -156,14 +159,19 @@ pub struct Times {
     pub expired_before: Timestamp,
 }
 
-/// Writes them all: allocations, claims, records, messages, entries, answers. Says whether every key was free; if one was not,
-/// nothing of it may be committed.
+/// Writes them all: allocations, claims, records, messages, runs, entries, answers. `heard` is who would start those runs on hearing
+/// of the births. Says whether every key was free; if one was not, nothing of it may be committed.
 ///
 /// # Errors
 /// When the database fails: also when a slot has a live claim.
-pub async fn write(tx: &mut Tx, admitted: &[Admitted<'_>], times: Times) -> Result<bool, Error> {
+pub async fn write(
+    tx: &mut Tx,
+    admitted: &[Admitted<'_>],
+    heard: Heard,
+    times: Times,
+) -> Result<bool, Error> {
     let claims = Claims::of(tx, admitted);
-    let mut query = sqlx::query(AssertSqlSafe(statement()));
+    let mut query = sqlx::query(AssertSqlSafe(statement(heard)));
     query = query.bind(times.at.to_sqlx());
     macro_rules! each {
         ($($value:expr),+ $(,)?) => {
@@ -213,8 +221,15 @@ pub async fn write(tx: &mut Tx, admitted: &[Admitted<'_>], times: Times) -> Resu
     );
     query = query.bind(claims.ids).bind(claims.allocations).bind(claims.nodes).bind(claims.slots);
     query = query.bind(times.now.to_sqlx()).bind(times.expired_before.to_sqlx());
+    query = query.bind(admitted.iter().map(|one| one.run.id).collect::<Vec<_>>());
+    query = query.bind(admitted.iter().map(|one| one.run.workflow).collect::<Vec<_>>());
+    query = query.bind(admitted.iter().map(|one| one.run.state).collect::<Vec<_>>());
+    query = query.bind(workflow_runs::started());
     let taken = query.execute(tx.connection()).await?.rows_affected();
-    tx.rings(Ring::Outbox);
+    if !heard.alone {
+        tx.rings(Ring::Outbox);
+    }
+    tx.rings(Ring::Workflows);
     tx.rings(Ring::AuditLog);
     for one in admitted {
         tx.rings(Ring::Allocation(one.allocation.id.uuid()));
@@ -251,18 +266,18 @@ impl Claims {
 
 /// `$1` is the moment; `$2` to `$19` the allocations and how they came to be, `$20` the identities of their messages, `$21` those
 /// of the entries, `$22` to `$33` the entries, `$34` to `$39` keys and answers, `$40` to `$43` the claims, `$44` and `$45` when
-/// keys are taken and which have expired.
-fn statement() -> String {
-    let born = births_in::<Allocation>("wish", "$1");
-    let claims_born = births_in::<Claim>("claim", "$1");
+/// keys are taken and which have expired, `$46` to `$48` the runs and `$49` what each of them hears first.
+fn statement(heard: Heard) -> String {
+    let born = births_in::<Allocation>("wish", "$1", Some(heard));
+    let claims_born = births_in::<Claim>("claim", "$1", None);
     format!(
         "WITH wish AS MATERIALIZED (
             SELECT *
               FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::smallint[], $7::text[], $8::uuid[], $9::text[],
                         $10::text[], $11::text[], $12::bigint[], $13::text[], $14::jsonb[], $15::uuid[], $16::text[], $17::text[],
-                        $18::text[], $19::text[], $20::uuid[])
+                        $18::text[], $19::text[], $20::uuid[], $46::text[], $47::text[], $48::jsonb[])
                 AS wish (id, project_id, operation_id, sku, gpus, name, owner_id, region, image, shape, price, currency, ssh_keys,
-                        event_id, source, actor, cause, traceparent, message_id)
+                        event_id, source, actor, cause, traceparent, message_id, run_id, workflow, run_state)
          ), made AS (
             INSERT INTO allocations (id, project_id, operation_id, sku, gpus, name, owner_id, region, image, shape,
                     price_micros_per_gpu_second, currency, ssh_keys, created_at, status_at)
@@ -278,7 +293,11 @@ fn statement() -> String {
             INSERT INTO claims (id, allocation_id, node_id, slot_id, status_at)
             SELECT id, allocation_id, node_id, slot_id, $1
               FROM claim
-         ), {claims_born}, entry AS (
+         ), {claims_born}, begun AS (
+            INSERT INTO workflow_runs (id, workflow, entity_id, state, pending, wake_at, due_since, traceparent)
+            SELECT run_id, workflow, id, run_state, jsonb_build_array($49::jsonb), 'epoch'::timestamptz, $1, traceparent
+              FROM wish
+         ), entry AS (
             INSERT INTO audit_entries (id, user_id, token_id, role, action, target_kind, target, project_id, outcome, reason, detail,
                     request_id, source)
             SELECT *

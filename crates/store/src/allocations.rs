@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code, Machine, Outcome};
 use serde_json::Value;
-use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::allocation_groups;
-use crate::lifecycle::{Birth, Report, born, lost_race, stored, write_locked};
+use crate::lifecycle::{Birth, Kept, Report, born, lost_race, stored, write_locked};
 use crate::{Error, Store, Tx, usage_records};
 
 /// An allocation to be.
@@ -132,10 +133,23 @@ pub struct Held {
 /// # Errors
 /// [`Error::Conflict`] when the lock was lost to another transaction.
 pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> {
-    if let Some(group) = group_of(tx, id).await? {
+    // Most allocations have no group: one statement finds that out and locks them.
+    let mut row = lock_held(tx, id, "allocation.group_id IS NULL").await?;
+    if row.is_none()
+        && let Some(group) = group_of(tx, id).await?
+    {
         allocation_groups::lock(tx, group).await?;
+        row = lock_held(tx, id, "true").await?;
     }
-    let row = sqlx::query(
+    row.map(|row| held(id, &row)).transpose()
+}
+
+async fn lock_held(
+    tx: &mut Tx,
+    id: AllocationId,
+    condition: &'static str,
+) -> Result<Option<PgRow>, Error> {
+    let statement = format!(
         "SELECT allocation.status, allocation.operation_id, allocation.project_id, allocation.sku, allocation.gpus,
                 allocation.region, allocation.shape = 'baremetal', allocation.image,
                 (SELECT sha256 FROM images WHERE images.code = allocation.image), allocation.ssh_keys,
@@ -143,14 +157,14 @@ pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> 
                 allocation.active_at, allocation.release_requested_at, allocation.ended_at
            FROM allocations AS allocation
           WHERE allocation.id = $1
-            FOR UPDATE",
-    )
-    .bind(id.uuid())
-    .fetch_optional(tx.connection())
-    .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
+            AND {condition}
+            FOR UPDATE OF allocation"
+    );
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(id.uuid());
+    Ok(query.fetch_optional(tx.connection()).await?)
+}
+
+fn held(id: AllocationId, row: &PgRow) -> Result<Held, Error> {
     let text: &str = row.try_get(0)?;
     let status = Code::parse(text).ok_or_else(|| Error::UnknownStatus {
         machine: Allocation::NAME,
@@ -161,7 +175,7 @@ pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> 
         let at: Option<jiff_sqlx::Timestamp> = row.try_get(position)?;
         Ok(at.map(jiff_sqlx::Timestamp::to_jiff))
     };
-    Ok(Some(Held {
+    Ok(Held {
         status,
         operation: OperationId(row.try_get(1)?),
         project_id: row.try_get(2)?,
@@ -176,7 +190,7 @@ pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> 
         active_at: time(11)?,
         release_requested_at: time(12)?,
         ended_at: time(13)?,
-    }))
+    })
 }
 
 /// Of these allocations, those that are over: they have ended, and whatever they held is freed or set aside. One that
@@ -201,17 +215,13 @@ pub async fn over(tx: &mut Tx, ids: &[Uuid]) -> Result<Vec<Uuid>, Error> {
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Keeps how an allocation is reached.
-///
-/// # Errors
-/// When the database fails.
-pub async fn keep_access(tx: &mut Tx, id: AllocationId, access: &Value) -> Result<(), Error> {
-    sqlx::query("UPDATE allocations SET access = $2 WHERE id = $1")
-        .bind(id.uuid())
-        .bind(access)
-        .execute(tx.connection())
-        .await?;
-    Ok(())
+/// The step after which an allocation is reached like this.
+#[must_use]
+pub fn keeping_access(
+    step: Report<<Allocation as Machine>::Event>,
+    access: Value,
+) -> Report<<Allocation as Machine>::Event> {
+    step.keeping("access", Kept::Json(access))
 }
 
 /// The role of a user in the project of an allocation; none when they have none, or there is no such allocation.

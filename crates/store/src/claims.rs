@@ -6,11 +6,13 @@ use domain::machines::Claim;
 use domain::machines::claim::{Event, Status};
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
-use lifecycle::{Code as _, Outcome};
-use sqlx::Row as _;
+use lifecycle::Outcome;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use crate::lifecycle::{Birth, Report, apply, born, born_all};
+use crate::lifecycle::stored::{self, Locked};
+use crate::lifecycle::{Birth, Report, apply, born, born_all, write_locked};
 use crate::{Error, Tx};
 
 /// A claim to be: on one slot, or on the whole node.
@@ -81,7 +83,7 @@ pub async fn insert_all(
 }
 
 /// A claim that is not freed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Live {
     /// The claim.
     pub id: ClaimId,
@@ -91,6 +93,8 @@ pub struct Live {
     pub node: NodeId,
     /// The slot: its identity, its number, its NUMA node; none for the whole node.
     pub slot: Option<(SlotId, i16, i16)>,
+    /// As it was read under its lock; nothing after it has moved.
+    row: Option<Locked<Status>>,
 }
 
 /// The live claims of an allocation, in a stable order, locked.
@@ -98,31 +102,27 @@ pub struct Live {
 /// # Errors
 /// When the database fails.
 pub async fn lock_live(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Live>, Error> {
-    let rows = sqlx::query(
-        "SELECT claims.id, claims.status, claims.node_id, slots.id, slots.slot_index, slots.numa_node
+    let statement = format!(
+        "SELECT claims.id, claims.node_id, slots.id, slots.slot_index, slots.numa_node, {}
            FROM claims
            LEFT JOIN slots ON slots.id = claims.slot_id
           WHERE claims.allocation_id = $1 AND claims.status <> 'freed'
           ORDER BY claims.id
             FOR UPDATE OF claims",
-    )
-    .bind(allocation.uuid())
-    .fetch_all(tx.connection())
-    .await?;
-    let live = |row: &sqlx::postgres::PgRow| {
+        stored::columns::<Claim>("claims.")
+    );
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(allocation.uuid());
+    let rows = query.fetch_all(tx.connection()).await?;
+    let live = |row: &PgRow| {
         let id: Uuid = row.try_get(0)?;
-        let text: &str = row.try_get(1)?;
-        let status = Status::parse(text).ok_or_else(|| Error::UnknownStatus {
-            machine: "claim",
-            id,
-            status: text.to_owned(),
-        })?;
-        let slot: Option<Uuid> = row.try_get(3)?;
+        let slot: Option<Uuid> = row.try_get(2)?;
         let slot = match slot {
             None => None,
-            Some(slot) => Some((SlotId(slot), row.try_get(4)?, row.try_get(5)?)),
+            Some(slot) => Some((SlotId(slot), row.try_get(3)?, row.try_get(4)?)),
         };
-        Ok(Live { id: ClaimId(id), status, node: NodeId(row.try_get(2)?), slot })
+        let locked = stored::locked::<Claim>(row, id, 5)?;
+        let (status, node) = (locked.status, NodeId(row.try_get(1)?));
+        Ok(Live { id: ClaimId(id), status, node, slot, row: Some(locked) })
     };
     rows.iter().map(live).collect()
 }
@@ -133,14 +133,20 @@ pub async fn lock_live(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Live
 /// [`Error::Conflict`] when one of them lost a race; then none of it can be committed.
 pub async fn report_all(
     tx: &mut Tx,
-    claims: &[Live],
+    claims: &mut [Live],
     report: &Report<Event>,
 ) -> Result<Vec<Outcome<Status>>, Error> {
     let mut outcomes = Vec::with_capacity(claims.len());
     for claim in claims {
-        let outcome = apply::<Claim>(tx, claim.id, report).await?;
+        let outcome = match claim.row.take() {
+            Some(row) => write_locked::<Claim>(tx, claim.id.uuid(), report, Some(row)).await?,
+            None => apply::<Claim>(tx, claim.id, report).await?,
+        };
         if outcome.is_retryable() {
             return Err(Error::Conflict);
+        }
+        if let Outcome::Applied { to, .. } = outcome {
+            claim.status = to;
         }
         outcomes.push(outcome);
     }
@@ -270,7 +276,7 @@ pub async fn forgotten(tx: &mut Tx, before: Timestamp) -> Result<Vec<Forgotten>,
     .bind(before.to_sqlx())
     .fetch_all(tx.connection())
     .await?;
-    let forgotten = |row: &sqlx::postgres::PgRow| {
+    let forgotten = |row: &PgRow| {
         Ok(Forgotten {
             allocation: AllocationId(row.try_get(0)?),
             operation: OperationId(row.try_get(1)?),

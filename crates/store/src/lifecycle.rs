@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use crate::{Error, Ring, Tx};
 
-pub use report::{Actor, Birth, Report};
+pub(crate) use report::Kept;
+pub use report::{Actor, Birth, Heard, Report};
 use stored::Locked;
 pub use stored::{Alone, Stored};
 
@@ -82,8 +83,8 @@ pub(crate) async fn born_all<M: Stored>(
 }
 
 /// [`born`] for rows of several facts, as parts of the statement that inserts them: see [`statement::births_in`].
-pub(crate) fn births_in<M: Stored>(part: &str, at: &str) -> String {
-    statement::births_in(M::table(), part, at)
+pub(crate) fn births_in<M: Stored>(part: &str, at: &str, heard: Option<Heard>) -> String {
+    statement::births_in(M::table(), part, at, heard)
 }
 
 /// Reports an event to the row `id` of a machine that stands alone.
@@ -196,9 +197,16 @@ async fn move_row<M: Stored>(
     let said = Said { event, source: report.actor.source, payload };
     let stamps = stamps_of(machine, (row.status.index(), to.index()), &row.facts, &said);
     let grounds = grounds_of(machine, (row.status.index(), to.index()), &row.facts, &said);
-    let (table, watched) = (M::TABLE, M::WATCHED);
-    let change =
-        statement::Change { table, watched, machine, event, stamps: &stamps, grounds: &grounds };
+    let change = statement::Change {
+        table: M::TABLE,
+        watched: M::WATCHED,
+        machine,
+        event,
+        stamps: &stamps,
+        grounds: &grounds,
+        heard: report.heard,
+        keeps: &report.keeps,
+    };
     let statement = change.statement(row.status.code(), to.code());
     let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(row.seq);
     query = query.bind(report.event_id.uuid()).bind(report.actor.source.code());
@@ -207,6 +215,9 @@ async fn move_row<M: Stored>(
     for value in change.values(payload) {
         query = statement::bind(query, value);
     }
+    for (_, kept) in &report.keeps {
+        query = statement::bind_kept(query, kept);
+    }
     if !machine.events[event].publishes.is_empty() {
         query = query.bind(trace::current());
     }
@@ -214,7 +225,8 @@ async fn move_row<M: Stored>(
         query = query.bind(tx.new_id());
     }
     let answer = query.fetch_one(tx.connection()).await?;
-    if !machine.events[event].publishes.is_empty() {
+    let relayed = !report.heard.is_some_and(|heard| heard.alone);
+    if relayed && !machine.events[event].publishes.is_empty() {
         tx.rings(Ring::Outbox);
     }
     ring_watchers(tx, answer.try_get(2)?);

@@ -2,17 +2,18 @@
 
 use domain::ids::{AllocationId, NodeId, NodeTaskId, OperationId};
 use domain::machines::NodeTask;
-use domain::machines::node_task::Status;
+use domain::machines::node_task::{Event, Status};
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
-use lifecycle::Code as _;
+use lifecycle::{Code as _, Outcome};
 use serde_json::Value;
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind};
 
-use crate::lifecycle::{Birth, born};
+use crate::lifecycle::stored::{self, Locked};
+use crate::lifecycle::{Birth, Kept, Report, births_in, write_locked};
 use crate::prune::{Prune, pruning};
 use crate::{Error, Ring, Tx};
 
@@ -44,8 +45,35 @@ pub struct NewTask {
 /// # Errors
 /// When the database fails.
 pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, Error> {
-    let inserted = sqlx::query(
-        // Counting makes sure that every claim is locked, and not just the first.
+    let row = sqlx::query(AssertSqlSafe(insertion()))
+    .bind(task.id.uuid())
+    .bind(task.node.uuid())
+    .bind(task.allocation.uuid())
+    .bind(task.operation.uuid())
+    .bind(task.kind)
+    .bind(&task.params)
+    .bind(&task.run)
+    .bind(task.deadline.map(|at| at.to_sqlx()))
+    .bind(trace::current())
+    .bind(birth.event_id.uuid())
+    .bind(birth.actor.source.code())
+    .bind(&birth.actor.name)
+    .bind(&birth.cause)
+    .fetch_one(tx.connection())
+    .await?;
+    let inserted: bool = row.try_get(0)?;
+    if inserted {
+        tx.rings(Ring::Allocation(task.allocation.uuid()));
+        tx.rings(Ring::Node(task.node.uuid()));
+    }
+    Ok(inserted)
+}
+
+/// The row of a task and the record of its birth. `$1` to `$9` are the task, `$10` to `$13` how it came to be.
+fn insertion() -> String {
+    let born = births_in::<NodeTask>("newborn", "clock_timestamp()", None);
+    // Counting makes sure that every claim is locked, and not just the first.
+    format!(
         "WITH holder AS MATERIALIZED (
             SELECT id, operation_id, seq, sku, image
               FROM allocations
@@ -57,30 +85,19 @@ pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, E
              WHERE allocation_id = (SELECT id FROM holder) AND status <> 'freed'
              ORDER BY claims.id
                FOR SHARE
-         )
+         ), made AS (
          INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id, sku, image, traceparent)
          SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2), sku, image, $9
            FROM holder
           WHERE (SELECT count(*) FROM held) > 0
-             ON CONFLICT (id) DO NOTHING",
+             ON CONFLICT (id) DO NOTHING
+         RETURNING id, operation_id
+         ), newborn AS MATERIALIZED (
+            SELECT id, operation_id, $10::uuid AS event_id, $11::text AS source, $12::text AS actor, $13::text AS cause
+              FROM made
+         ), {born}
+         SELECT EXISTS (SELECT 1 FROM made)"
     )
-    .bind(task.id.uuid())
-    .bind(task.node.uuid())
-    .bind(task.allocation.uuid())
-    .bind(task.operation.uuid())
-    .bind(task.kind)
-    .bind(&task.params)
-    .bind(&task.run)
-    .bind(task.deadline.map(|at| at.to_sqlx()))
-    .bind(trace::current())
-    .execute(tx.connection())
-    .await?
-    .rows_affected();
-    if inserted == 1 {
-        born::<NodeTask>(tx, task.id, &birth.beginning(task.operation)).await?;
-        tx.rings(Ring::Node(task.node.uuid()));
-    }
-    Ok(inserted == 1)
 }
 
 /// A task, as stories read it.
@@ -126,6 +143,9 @@ pub struct Task {
 
 const COLUMNS: &str = "id, status, node_id, allocation_id, operation_id, kind, params, fence, dispatch, run_id, reason, cleanup_complete, result, boot_id, deadline_at, traceparent, extract(epoch FROM clock_timestamp() - created_at)::float8, extract(epoch FROM clock_timestamp() - dispatched_at)::float8";
 
+/// How many they are.
+const COLUMNS_COUNT: usize = 18;
+
 fn task(row: &PgRow) -> Result<Task, Error> {
     let id: Uuid = row.try_get(0)?;
     let text: &str = row.try_get(1)?;
@@ -162,33 +182,69 @@ fn task(row: &PgRow) -> Result<Task, Error> {
 /// When the database fails.
 pub async fn find(tx: &mut Tx, id: NodeTaskId) -> Result<Option<Task>, Error> {
     let query = concat_columns("SELECT ", " FROM node_tasks WHERE id = $1");
-    let row = sqlx::query(sqlx::AssertSqlSafe(query))
+    let row = sqlx::query(AssertSqlSafe(query))
         .bind(id.uuid())
         .fetch_optional(tx.connection())
         .await?;
     row.as_ref().map(task).transpose()
 }
 
-/// The task that has waited longest for a node's agent, locked. One that somebody else is handing out is passed by, and so is
-/// one that nobody need do any more at `now`: the sweep ends it.
+/// A task that is locked, and where it stands.
+#[derive(Clone, Debug)]
+pub struct InHand {
+    /// The task.
+    pub task: Task,
+    row: Locked<Status>,
+}
+
+/// Locks the task of a node that has waited longest and is still wanted. What somebody else is handing out is passed by.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn lock_queued(tx: &mut Tx, node: NodeId, now: Timestamp) -> Result<Option<Task>, Error> {
-    let query = concat_columns(
-        "SELECT ",
-        " FROM node_tasks
-          WHERE node_id = $1 AND status = 'queued' AND (deadline_at IS NULL OR deadline_at > $2)
+pub async fn lock_queued(
+    tx: &mut Tx,
+    node: NodeId,
+    now: Timestamp,
+) -> Result<Option<InHand>, Error> {
+    let statement = locking(
+        "node_id = $1 AND status = 'queued' AND (deadline_at IS NULL OR deadline_at > $2)
           ORDER BY created_at, id
           LIMIT 1
             FOR UPDATE SKIP LOCKED",
     );
-    let row = sqlx::query(sqlx::AssertSqlSafe(query))
-        .bind(node.uuid())
-        .bind(now.to_sqlx())
-        .fetch_optional(tx.connection())
-        .await?;
-    row.as_ref().map(task).transpose()
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(node.uuid()).bind(now.to_sqlx());
+    query.fetch_optional(tx.connection()).await?.as_ref().map(in_hand).transpose()
+}
+
+/// Locks a task.
+///
+/// # Errors
+/// When the database fails.
+pub async fn lock(tx: &mut Tx, id: NodeTaskId) -> Result<Option<InHand>, Error> {
+    let query = sqlx::query(AssertSqlSafe(locking("id = $1 FOR UPDATE"))).bind(id.uuid());
+    query.fetch_optional(tx.connection()).await?.as_ref().map(in_hand).transpose()
+}
+
+fn locking(which: &str) -> String {
+    format!("SELECT {COLUMNS}, {} FROM node_tasks WHERE {which}", stored::columns::<NodeTask>(""))
+}
+
+fn in_hand(row: &PgRow) -> Result<InHand, Error> {
+    let task = task(row)?;
+    let first = COLUMNS_COUNT;
+    Ok(InHand { row: stored::locked::<NodeTask>(row, task.id.uuid(), first)?, task })
+}
+
+/// Reports an event to a task that is locked.
+///
+/// # Errors
+/// Only what is broken; see [`apply`](crate::lifecycle::apply).
+pub async fn report(
+    tx: &mut Tx,
+    InHand { task, row }: InHand,
+    report: &Report<Event>,
+) -> Result<Outcome<Status>, Error> {
+    write_locked::<NodeTask>(tx, task.id.uuid(), report, Some(row)).await
 }
 
 /// The tasks of an allocation that are queued or handed out.
@@ -200,7 +256,7 @@ pub async fn live_of(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Task>,
         "SELECT ",
         " FROM node_tasks WHERE allocation_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
+    let rows = sqlx::query(AssertSqlSafe(query))
         .bind(allocation.uuid())
         .fetch_all(tx.connection())
         .await?;
@@ -266,34 +322,21 @@ pub struct Sealed<'a> {
     pub lease_until: Timestamp,
 }
 
-/// Keeps what was handed out with the task.
-///
-/// # Errors
-/// When the database fails.
-pub async fn seal(tx: &mut Tx, id: NodeTaskId, sealed: &Sealed<'_>) -> Result<(), Error> {
-    sqlx::query(
-        "UPDATE node_tasks SET envelope = $2, signature = $3, lease_until = $4 WHERE id = $1",
-    )
-    .bind(id.uuid())
-    .bind(sealed.envelope)
-    .bind(sealed.signature)
-    .bind(sealed.lease_until.to_sqlx())
-    .execute(tx.connection())
-    .await?;
-    Ok(())
+impl Sealed<'_> {
+    /// The dispatch that keeps what was handed out.
+    #[must_use]
+    pub fn with(&self, dispatching: Report<Event>) -> Report<Event> {
+        dispatching
+            .keeping("envelope", Kept::Text(self.envelope.to_owned()))
+            .keeping("signature", Kept::Text(self.signature.to_owned()))
+            .keeping("lease_until", Kept::Time(self.lease_until))
+    }
 }
 
-/// Keeps how a task ended, as the agent told it.
-///
-/// # Errors
-/// When the database fails.
-pub async fn keep_result(tx: &mut Tx, id: NodeTaskId, result: &Value) -> Result<(), Error> {
-    sqlx::query("UPDATE node_tasks SET result = $2 WHERE id = $1")
-        .bind(id.uuid())
-        .bind(result)
-        .execute(tx.connection())
-        .await?;
-    Ok(())
+/// The end of a task that keeps its result.
+#[must_use]
+pub fn keeping_result(ending: Report<Event>, result: Value) -> Report<Event> {
+    ending.keeping("result", Kept::Json(result))
 }
 
 /// One phase, as the agent told it.
@@ -418,7 +461,7 @@ pub async fn live_on(tx: &mut Tx, node: NodeId) -> Result<Vec<Task>, Error> {
         "SELECT ",
         " FROM node_tasks WHERE node_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(query))
+    let rows = sqlx::query(AssertSqlSafe(query))
         .bind(node.uuid())
         .fetch_all(tx.connection())
         .await?;

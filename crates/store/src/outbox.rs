@@ -87,7 +87,7 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
 /// those were committed before it could be written.
 async fn claim(tx: &mut Tx) -> Result<Vec<PgRow>, Error> {
     let rows = sqlx::query(
-        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent
+        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent, heard
            FROM outbox_events
           WHERE published_at IS NULL
           ORDER BY position
@@ -117,7 +117,12 @@ impl<'a> Route<'a> {
         self.published.push(id);
         match read(row)? {
             Ok((subject, fact)) => {
-                let hears = |hearer: &&Hearer<'_>| hearer.subjects.contains(&subject);
+                let heard: Option<Vec<String>> = row.try_get(5)?;
+                let heard = heard.unwrap_or_default();
+                let hears = |hearer: &&Hearer<'_>| {
+                    hearer.subjects.contains(&subject)
+                        && !heard.iter().any(|by| by == hearer.consumer)
+                };
                 let before = self.events.len();
                 for hearer in hearers.iter().filter(hears) {
                     self.consumers.push(hearer.consumer);

@@ -5,11 +5,11 @@ use domain::ids::{AllocationId, EventId, UsageRecordId};
 use domain::machines::allocation::{Event as Moving, Status};
 use domain::machines::usage_record::Event;
 use domain::machines::{ENDED_AT, UsageRecord};
-use lifecycle::{Outcome, Source, Value};
-use sqlx::Row as _;
+use lifecycle::{Code as _, Outcome, Source, Value};
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use crate::lifecycle::{Actor, Birth, Report, born, write};
+use crate::lifecycle::{Actor, Report, births_in, write};
 use crate::{Error, Tx};
 
 /// Who opens and closes.
@@ -62,9 +62,10 @@ pub(crate) async fn follow(
 
 /// Opens a record at the moment at which the allocation became active, unless one is open.
 async fn open(tx: &mut Tx, allocation: AllocationId) -> Result<(), Error> {
-    let id = UsageRecordId(tx.new_id());
-    let row = sqlx::query(
-        "INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, node_id, sku,
+    let born = births_in::<UsageRecord>("newborn", "clock_timestamp()", None);
+    let statement = format!(
+        "WITH made AS (
+         INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, node_id, sku,
                 gpus, price_micros_per_gpu_second, micros_per_minor, repriced)
          SELECT $1, allocation.id, allocation.status_at, allocation.status_at, allocation.seq, project.account_id,
                 allocation.project_id,
@@ -75,18 +76,22 @@ async fn open(tx: &mut Tx, allocation: AllocationId) -> Result<(), Error> {
            LEFT JOIN projects AS project ON project.id = allocation.project_id
           WHERE allocation.id = $2
             AND NOT EXISTS (SELECT 1 FROM usage_records WHERE allocation_id = $2 AND status = 'open')
-         RETURNING opened_seq",
-    )
-    .bind(id.uuid())
-    .bind(allocation.uuid())
-    .fetch_optional(tx.connection())
-    .await?;
-    if let Some(row) = row {
-        let actor = Actor::new(Source::Worker, METER);
-        let mut birth = Birth::new(EventId(tx.new_id()), actor);
-        birth.cause = Some(format!("allocation {allocation}, step {}", row.try_get::<i64, _>(0)?));
-        born::<UsageRecord>(tx, id, &birth).await?;
-    }
+         RETURNING id, opened_seq
+         ), newborn AS MATERIALIZED (
+            SELECT id, NULL::uuid AS operation_id, $3::uuid AS event_id, $4::text AS source, $5::text AS actor,
+                   'allocation ' || $2 || ', step ' || opened_seq AS cause
+              FROM made
+         ), {born}
+         SELECT 1"
+    );
+    sqlx::query(AssertSqlSafe(statement))
+        .bind(tx.new_id())
+        .bind(allocation.uuid())
+        .bind(tx.new_id())
+        .bind(Source::Worker.code())
+        .bind(METER)
+        .execute(tx.connection())
+        .await?;
     Ok(())
 }
 

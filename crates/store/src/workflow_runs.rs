@@ -88,6 +88,37 @@ pub async fn tell_in(tx: &mut Tx, id: &str, happened: &Value) -> Result<bool, Er
     append(tx.connection(), id, happened).await
 }
 
+/// Tells every open run of these workflows about a row, if the caller's transaction is committed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn tell_all_in(
+    tx: &mut Tx,
+    entity: Uuid,
+    workflows: &[&str],
+    happened: &Value,
+) -> Result<(), Error> {
+    let told = sqlx::query(
+        "UPDATE workflow_runs
+            SET pending = CASE WHEN pending -> -1 = $3 THEN pending ELSE pending || jsonb_build_array($3::jsonb) END,
+                wake_at = 'epoch'::timestamptz,
+                due_since = clock_timestamp(),
+                announced_until = NULL
+          WHERE entity_id = $1
+            AND workflow = ANY ($2)
+            AND done_at IS NULL",
+    )
+    .bind(entity)
+    .bind(workflows)
+    .bind(happened)
+    .execute(tx.connection())
+    .await?;
+    if told.rows_affected() > 0 {
+        tx.rings(Ring::Workflows);
+    }
+    Ok(())
+}
+
 async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<bool, Error> {
     // A word is a fact with an identity: said twice in a row it says nothing new.
     let done = sqlx::query(
@@ -242,6 +273,8 @@ pub struct Wait<'a> {
 pub enum Saved {
     /// Somebody else has taken the run meanwhile: nothing was saved.
     Lost,
+    /// It is over.
+    Over,
     /// It rests.
     Rests,
     /// It has been told more. The saver still has it, with another lease.
@@ -258,6 +291,22 @@ pub enum Saved {
 /// # Errors
 /// When the database fails.
 pub async fn save(store: &Store, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Saved, Error> {
+    put_down(store.pool(), taken, wait).await
+}
+
+/// [`save`], if the caller's transaction is committed: what the step did, and that it was done, are then one.
+///
+/// # Errors
+/// When the database fails.
+pub async fn save_in(tx: &mut Tx, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Saved, Error> {
+    put_down(tx.connection(), taken, wait).await
+}
+
+async fn put_down(
+    at: impl PgExecutor<'_>,
+    taken: Taken<'_>,
+    wait: &Wait<'_>,
+) -> Result<Saved, Error> {
     // Every `pending` is the row's own at the moment of the write, whatever was said since the run was taken. The lease is
     // raised, so that a save whose answer was lost can be tried again: it takes no second word off.
     let row = sqlx::query(
@@ -281,7 +330,7 @@ pub async fn save(store: &Store, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Sa
     .bind(wait.until.to_sqlx())
     .bind(wait.waits_for)
     .bind(wait.lease_until.to_sqlx())
-    .fetch_optional(store.pool())
+    .fetch_optional(at)
     .await?;
     let Some(row) = row else {
         return Ok(Saved::Lost);
@@ -291,11 +340,27 @@ pub async fn save(store: &Store, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Sa
     Ok(told.map_or(Saved::Rests, |word| Saved::Told { word, lease }))
 }
 
-/// Saves the last step of a run; answers whether it was still the saver's.
+/// Saves the last step of a run.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn finish(store: &Store, taken: Taken<'_>, now: Timestamp) -> Result<bool, Error> {
+pub async fn finish(store: &Store, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
+    end(store.pool(), taken, now).await
+}
+
+/// [`finish`], if the caller's transaction is committed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn finish_in(tx: &mut Tx, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
+    end(tx.connection(), taken, now).await
+}
+
+async fn end(
+    at: impl PgExecutor<'_>,
+    taken: Taken<'_>,
+    now: Timestamp,
+) -> Result<Saved, Error> {
     let done = sqlx::query(
         "UPDATE workflow_runs
             SET done_at = $3,
@@ -311,9 +376,9 @@ pub async fn finish(store: &Store, taken: Taken<'_>, now: Timestamp) -> Result<b
     .bind(taken.id)
     .bind(taken.lease)
     .bind(now.to_sqlx())
-    .execute(store.pool())
+    .execute(at)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(if done.rows_affected() == 1 { Saved::Over } else { Saved::Lost })
 }
 
 /// A step that failed.
@@ -339,7 +404,8 @@ pub async fn fail(store: &Store, taken: Taken<'_>, failed: &Failed<'_>) -> Resul
                 wake_at = $5,
                 lease_until = NULL
           WHERE id = $1
-            AND lease = $2",
+            AND lease = $2
+            AND done_at IS NULL",
     )
     .bind(taken.id)
     .bind(taken.lease)

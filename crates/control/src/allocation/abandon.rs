@@ -73,7 +73,7 @@ async fn set_aside(
 ) -> Result<(), Error> {
     use claim::Event::{CleaningBegan, GotStuck, Quarantining};
     let live = claims::lock_live(tx, id).await?;
-    let (given_up, untouched): (Vec<Live>, Vec<Live>) =
+    let (mut given_up, mut untouched): (Vec<Live>, Vec<Live>) =
         live.into_iter().partition(|claim| claim.status == claim::Status::Stuck);
     let reason = deed.reason.clone().unwrap_or_default();
     let report = |tx: &Tx, event| {
@@ -84,11 +84,11 @@ async fn set_aside(
     };
     for event in [CleaningBegan, GotStuck] {
         let report = report(tx, event);
-        claims::report_all(tx, &untouched, &report).await?;
+        claims::report_all(tx, &mut untouched, &report).await?;
     }
     let report = report(tx, Quarantining);
-    claims::report_all(tx, &given_up, &report).await?;
-    claims::report_all(tx, &untouched, &report).await?;
+    claims::report_all(tx, &mut given_up, &report).await?;
+    claims::report_all(tx, &mut untouched, &report).await?;
     Ok(())
 }
 

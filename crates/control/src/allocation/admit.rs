@@ -9,6 +9,7 @@ use domain::machines::allocation::Status;
 use domain::placement::stock::{Left, Stock};
 use jiff::Timestamp;
 use serde_json::Value;
+use spine::workflow::NewRun;
 use store::admission::{self, Admitted, Answer, Found, Kind, Times};
 use store::allocations::NewAllocation;
 use store::audit_log::NewEntry;
@@ -17,10 +18,13 @@ use store::lifecycle::Birth;
 use store::placement::{self, Place, Wanted};
 use store::views::allocations::Row;
 use store::{Store, Tx, idempotency};
+use wire::bus::Subject;
 use wire::http::allocations::Allocation;
 
+use super::provision;
 use super::view::{Viewer, shown};
 use crate::Error;
+use crate::doors::subscriptions;
 
 /// What a request that was done is answered with.
 pub(super) const CREATED: u16 = 201;
@@ -217,11 +221,17 @@ async fn write(
     let bodies = placed.iter().map(|(_, _, shown)| serde_json::to_value(shown));
     let bodies: Result<Vec<Value>, _> = bodies.collect();
     let bodies = bodies.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
-    let admitted = placed.iter().zip(&bodies).map(|((wish, place, _), body)| Admitted {
+    let runs = placed.iter().map(|(wish, ..)| {
+        provision::run_of(wish.new.id, wish.birth.event_id, wish.new.provision)
+    });
+    let runs: Vec<NewRun> = runs.collect::<Result<_, _>>()?;
+    let written = bodies.iter().zip(&runs);
+    let admitted = placed.iter().zip(written).map(|((wish, place, _), (body, run))| Admitted {
         allocation: &wish.new,
         birth: &wish.birth,
         trace: wish.trace.as_deref(),
         place,
+        run: run.stored(),
         entry: &wish.entry,
         answer: Answer {
             key: wish.key.as_ref(),
@@ -230,7 +240,8 @@ async fn write(
             body,
         },
     });
-    Ok(admission::write(tx, &admitted.collect::<Vec<_>>(), times).await?)
+    let heard = subscriptions::provisioner(Subject::ProvisioningRequested);
+    Ok(admission::write(tx, &admitted.collect::<Vec<_>>(), heard, times).await?)
 }
 
 /// The kinds of what is wished for, market by market and the largest first, and of which kind each wish is.

@@ -8,7 +8,7 @@ use domain::machines::claim;
 use domain::policy::Permission;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use spine::workflow::{Happened, NewRun, Next, Run};
+use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::claims::{self, Forgotten, Live};
 use store::lifecycle::Report;
 use store::{Tx, allocations, node_tasks};
@@ -59,7 +59,7 @@ pub async fn request(
     let report = Report::new(claim::Event::CleaningBegan, began, caller.operator_actor())
         .because(caller.cause())
         .about(held.operation);
-    claims::report_all(&mut tx, &stuck(live), &report).await?;
+    claims::report_all(&mut tx, &mut stuck(live), &report).await?;
     let run = run(format!("clean-{began}"), id, held.operation)?;
     let viewer = Viewer::of(caller, None);
     let shown = view::in_transaction(&mut tx, id, viewer).await?;
@@ -117,7 +117,7 @@ fn run(id: String, allocation: AllocationId, operation: OperationId) -> Result<N
 ///
 /// # Errors
 /// What is to be tried again.
-pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
+pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Stepped, Error> {
     let state: State = run_state::read(run)?;
     let operation = OperationId(state.operation);
     let allocation = AllocationId(run.entity_id);
@@ -142,8 +142,7 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
             Next::Done
         }
     };
-    tx.commit().await?;
-    Ok(next)
+    Ok(next.within(tx))
 }
 
 fn state_of(operation: OperationId, cleanup: cleanup::State) -> State {

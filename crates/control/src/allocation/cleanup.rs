@@ -96,8 +96,8 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn begin(&self, ctx: &Ctx, tx: &mut Tx) -> Result<Option<(State, Timestamp)>, Error> {
-        let claims = self.in_hand(tx).await?;
-        claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
+        let mut claims = self.in_hand(tx).await?;
+        claims::report_all(tx, &mut claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
         if !node_tasks::touched_a_node(tx, self.allocation).await? {
             self.free(tx).await?;
             return Ok(None);
@@ -216,9 +216,13 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn free(&self, tx: &mut Tx) -> Result<(), Error> {
-        let claims = self.in_hand(tx).await?;
-        claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "proven")).await?;
-        claims::report_all(tx, &claims, &self.report(Event::Freeing, "freed")).await?;
+        let mut claims = self.in_hand(tx).await?;
+        let begun = |claim: &Live| claim.status == Stands::Cleaning;
+        if !claims.iter().all(begun) {
+            let proven = self.report(Event::CleaningBegan, "proven");
+            claims::report_all(tx, &mut claims, &proven).await?;
+        }
+        claims::report_all(tx, &mut claims, &self.report(Event::Freeing, "freed")).await?;
         Ok(())
     }
 
@@ -227,11 +231,11 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn get_stuck(&self, tx: &mut Tx, reason: &str) -> Result<(), Error> {
-        let claims = self.in_hand(tx).await?;
+        let mut claims = self.in_hand(tx).await?;
         let report = self
             .report(Event::GotStuck, "stuck")
             .with(REASON, Value::Text(reason.to_owned().into()));
-        claims::report_all(tx, &claims, &report).await?;
+        claims::report_all(tx, &mut claims, &report).await?;
         Ok(())
     }
 
@@ -240,8 +244,8 @@ impl Cleaning {
     /// # Errors
     /// What is to be tried again.
     pub async fn begin_stuck(&self, tx: &mut Tx, reason: &str) -> Result<(), Error> {
-        let claims = self.in_hand(tx).await?;
-        claims::report_all(tx, &claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
+        let mut claims = self.in_hand(tx).await?;
+        claims::report_all(tx, &mut claims, &self.report(Event::CleaningBegan, "cleaning")).await?;
         self.get_stuck(tx, reason).await
     }
 }

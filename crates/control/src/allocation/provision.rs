@@ -10,7 +10,7 @@ use domain::machines::{claim, node_task};
 use jiff::Timestamp;
 use lifecycle::{Outcome, Source, Value};
 use serde::{Deserialize, Serialize};
-use spine::workflow::{Happened, Next, Run};
+use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::Tx;
 use store::allocations::{self, Held};
 use store::claims::{self, Live};
@@ -34,11 +34,6 @@ pub const NODE_LOST: &str = "node_lost";
 
 /// What a run waits for while it pauses because of a lease.
 pub const LEASE_IN_THE_WAY: &str = "a lease to be given back";
-
-/// The identity of the run that a birth starts.
-pub fn run_id(birth: EventId) -> String {
-    format!("provisioning-{birth}")
-}
 
 /// What the workflow keeps between its steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,6 +59,20 @@ enum At {
     Cleaning { cleanup: cleanup::State },
 }
 
+/// The run that a request starts, named after it: however often it is started, it is one.
+///
+/// # Errors
+/// Never; serde's signature.
+pub(crate) fn run_of(
+    id: AllocationId,
+    request: EventId,
+    operation: OperationId,
+) -> Result<NewRun, Error> {
+    let state = start_state(operation)?;
+    let name = format!("provisioning-{request}");
+    Ok(NewRun { id: name, workflow: WORKFLOW, entity_id: id.uuid(), state })
+}
+
 /// What a run is started with.
 ///
 /// # Errors
@@ -81,7 +90,7 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
 ///
 /// # Errors
 /// What is to be tried again.
-pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
+pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Stepped, Error> {
     let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     trace::note("allocation_id", run.entity_id);
@@ -109,8 +118,7 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
             story.wait_on()?
         }
     };
-    tx.commit().await?;
-    Ok(next)
+    Ok(next.within(tx))
 }
 
 /// One run about one allocation.
@@ -238,17 +246,17 @@ impl Story<'_> {
     }
 
     async fn succeed(self, tx: &mut Tx, task: &Task) -> Result<Next, Error> {
-        let report = self.report(Event::ProvisionSucceeded, "succeeded");
+        let mut report = self.report(Event::ProvisionSucceeded, "succeeded");
+        if let Some(access) = access_of(task)? {
+            report = allocations::keeping_access(report, access);
+        }
         let outcome = reported(allocations::report(tx, self.id, &report).await?)?;
         if outcome.landed_on(Status::Active) {
-            if let Some(access) = access_of(task)? {
-                allocations::keep_access(tx, self.id, &access).await?;
-            }
-            let claims = claims::lock_live(tx, self.id).await?;
+            let mut claims = claims::lock_live(tx, self.id).await?;
             let actor = Actor::new(Source::Worker, self.run.id.as_str());
             let event = EventId(derived(&self.run.id, "activated"));
             let activated = Report::new(claim::Event::Activated, event, actor);
-            claims::report_all(tx, &claims, &activated).await?;
+            claims::report_all(tx, &mut claims, &activated).await?;
         }
         // A success that came too late is cleaned up by the release that overtook it.
         Ok(Next::Done)

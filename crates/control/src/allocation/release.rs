@@ -11,20 +11,22 @@ use domain::policy::Permission;
 use jiff::Timestamp;
 use lifecycle::{Outcome, Source, Value};
 use serde::{Deserialize, Serialize};
-use spine::workflow::{Happened, Next, Run};
+use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::allocations::{self, Held};
 use store::claims;
 use store::lifecycle::{Actor, Report};
-use store::{Tx, node_tasks};
+use store::{Tx, node_tasks, workflow_runs};
 use uuid::Uuid;
+use wire::bus::Subject;
 use wire::http::allocations::{Allocation, ForceRelease};
 use wire::node::CleanupProof;
 
 use super::cleanup::{self, Cleaning};
-use super::provision::reported;
-use super::receipt;
+use super::provision::{self, reported};
+use super::{receipt, restart};
 use super::view::{self, Viewer};
 use crate::audit_log::{Action, Deed};
+use crate::doors::subscriptions;
 use crate::idempotency::{Answer, Begun, Key, begin, finish};
 use crate::ids::{derived, new_event};
 use crate::node::task;
@@ -36,11 +38,6 @@ pub const WORKFLOW: &str = "release";
 const LATE_PROOF_SECONDS: u64 = 3_600;
 /// What is told when no worker could take a release.
 const NO_WORKER: &str = "no_worker";
-
-/// The identity of the run that a request starts.
-pub fn run_id(request: EventId) -> String {
-    format!("release-{request}")
-}
 
 /// Somebody gives their machine back. Asked again while it is being released, it is the same release; after it has failed,
 /// a new one.
@@ -96,13 +93,19 @@ async fn ask(
         Begun::Known(answer) => return Ok(answer),
         Begun::Fresh(tx) => tx,
     };
-    let mut report = Report::new(Event::ReleaseRequested, new_event(&tx), asked.actor)
-        .about(OperationId(tx.new_id()))
-        .because(asked.deed.caller.cause());
+    let (request, operation) = (new_event(&tx), OperationId(tx.new_id()));
+    let mut report = Report::new(Event::ReleaseRequested, request, asked.actor)
+        .about(operation)
+        .because(asked.deed.caller.cause())
+        .heard(subscriptions::provisioner(Subject::ReleasingRequested));
     if let Some(reason) = asked.reason {
         report = report.with(REASON, Value::Text(reason.into()));
     }
     let outcome = reported(allocations::report(&mut tx, id, &report).await?)?;
+    if outcome.is_applied() {
+        overtake(&mut tx, id).await?;
+        ctx.workflows.start_in(&mut tx, &run_of(id, request, operation)?).await?;
+    }
     match outcome {
         Outcome::Applied { .. } | Outcome::Duplicate(_) => {
             let shown = view::in_transaction(&mut tx, id, viewer).await?;
@@ -121,6 +124,17 @@ async fn ask(
             }
         }
     }
+}
+
+/// A release overtakes whatever may still be under way: its runs are told that nobody wants what they do.
+///
+/// # Errors
+/// When the database fails.
+pub(crate) async fn overtake(tx: &mut Tx, id: AllocationId) -> Result<(), Error> {
+    let overtaken = [provision::WORKFLOW, restart::WORKFLOW];
+    let word = serde_json::to_value(Happened::Cancelled)
+        .map_err(|error| Error::Broken(error.to_string()))?;
+    Ok(workflow_runs::tell_all_in(tx, id.uuid(), &overtaken, &word).await?)
 }
 
 /// What the workflow keeps between its steps.
@@ -144,6 +158,20 @@ enum At {
     GivenUp { task: Uuid, until: Timestamp },
 }
 
+/// The run that a request starts, named after it: however often it is started, it is one.
+///
+/// # Errors
+/// Never; serde's signature.
+pub(crate) fn run_of(
+    id: AllocationId,
+    request: EventId,
+    operation: OperationId,
+) -> Result<NewRun, Error> {
+    let state = start_state(operation)?;
+    let name = format!("release-{request}");
+    Ok(NewRun { id: name, workflow: WORKFLOW, entity_id: id.uuid(), state })
+}
+
 /// What a run is started with.
 ///
 /// # Errors
@@ -156,7 +184,7 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
 ///
 /// # Errors
 /// What is to be tried again.
-pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
+pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Stepped, Error> {
     let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     trace::note("allocation_id", run.entity_id);
@@ -170,8 +198,7 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
         }
         At::GivenUp { task, until } => story.late(&mut tx, (task, until), happened).await?,
     };
-    tx.commit().await?;
-    Ok(next)
+    Ok(next.within(tx))
 }
 
 /// One run about one allocation.

@@ -10,7 +10,7 @@ use domain::policy::{Permission, ProjectRole};
 use jiff::Timestamp;
 use lifecycle::{Code as _, Outcome, Source, Value};
 use serde::{Deserialize, Serialize};
-use spine::workflow::{Happened, Next, Run};
+use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::allocations::{self, Held};
 use store::lifecycle::{Actor, Report};
 use store::node_tasks::{self, Task};
@@ -38,11 +38,6 @@ pub const REASONS: [OurReason; 4] = [
     OurReason::HealthNotRecovered,
     OurReason::AgentRevoked,
 ];
-
-/// The identity of the run that a request starts.
-pub fn run_id(request: EventId) -> String {
-    format!("restart-{request}")
-}
 
 /// Whether somebody in this role may restart an allocation as theirs: its owner, or an admin of its project.
 pub(super) fn is_theirs(role: Option<ProjectRole>, owner: bool) -> bool {
@@ -141,6 +136,20 @@ struct State {
     task: Option<Uuid>,
 }
 
+/// The run that a request starts, named after it: however often it is started, it is one.
+///
+/// # Errors
+/// Never; serde's signature.
+pub(crate) fn run_of(
+    id: AllocationId,
+    request: EventId,
+    operation: OperationId,
+) -> Result<NewRun, Error> {
+    let state = start_state(operation)?;
+    let name = format!("restart-{request}");
+    Ok(NewRun { id: name, workflow: WORKFLOW, entity_id: id.uuid(), state })
+}
+
 /// What a run is started with.
 ///
 /// # Errors
@@ -157,7 +166,7 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
 ///
 /// # Errors
 /// What is to be tried again.
-pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Error> {
+pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Stepped, Error> {
     let state: State = run_state::read(run)?;
     let mut tx = ctx.store.begin().await?;
     trace::note("allocation_id", run.entity_id);
@@ -180,8 +189,7 @@ pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Next, Err
         },
         Some(_) | None => Next::Done,
     };
-    tx.commit().await?;
-    Ok(next)
+    Ok(next.within(tx))
 }
 
 /// One run about one allocation.

@@ -8,7 +8,7 @@ use domain::policy::Permission;
 use jiff::Timestamp;
 use lifecycle::Source;
 use serde::{Deserialize, Serialize};
-use spine::workflow::{Happened, NewRun, Next, Run};
+use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::lifecycle::{Actor, Report};
 use store::{allocation_groups, allocations};
 use uuid::Uuid;
@@ -87,7 +87,7 @@ fn run_of(id: AllocationGroupId, release: Uuid, again: &str) -> Result<NewRun, E
 ///
 /// # Errors
 /// What is to be tried again.
-pub async fn step(ctx: &Ctx, run: &Run, _happened: &Happened) -> Result<Next, Error> {
+pub async fn step(ctx: &Ctx, run: &Run, _happened: &Happened) -> Result<Stepped, Error> {
     let State { release } = run_state::read(run)?;
     let id = AllocationGroupId(run.entity_id);
     let mut tx = ctx.store.begin().await?;
@@ -95,15 +95,14 @@ pub async fn step(ctx: &Ctx, run: &Run, _happened: &Happened) -> Result<Next, Er
     tx.rollback().await?;
     // A newer wish has a run of its own.
     let Some(pending) = pending.filter(|pending| pending.release == release) else {
-        return Ok(Next::Done);
+        return Ok(Next::Done.into());
     };
     for member in &pending.members {
         ask(ctx, id, (release, pending.by), *member).await?;
     }
     let mut tx = ctx.store.begin().await?;
     allocation_groups::passed_on(&mut tx, id, release).await?;
-    tx.commit().await?;
-    Ok(Next::Done)
+    Ok(Next::Done.within(tx))
 }
 
 /// One member is asked. What it answers is its own affair: it may have been given back or have failed meanwhile.

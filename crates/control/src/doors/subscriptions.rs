@@ -5,7 +5,8 @@ use std::sync::Arc;
 use domain::ids::{AccountId, AllocationId, EventId, NodeTaskId, OperationId};
 use futures::future::BoxFuture;
 use spine::bus::{Handle, HandleError, Subscription};
-use spine::workflow::{Happened, NewRun};
+use spine::workflow::Happened;
+use store::lifecycle::Heard;
 use wire::bus::{Fact, Message, Subject};
 
 use crate::allocation::{provision, release, restart};
@@ -105,30 +106,39 @@ fn handle(ctx: &Ctx, story: Story) -> Handle {
     })
 }
 
-/// A request has been committed: its workflow begins. Started twice, it is one run.
-async fn start(ctx: Ctx, message: Message) -> Result<(), Error> {
-    let fact = &message.fact;
-    let request = EventId(fact.event_id);
-    let operation = operation_of(fact)?;
-    let subject = message.subject.0;
-    let (id, workflow, state) = if subject == Subject::ProvisioningRequested {
-        (provision::run_id(request), provision::WORKFLOW, provision::start_state(operation)?)
-    } else if subject == Subject::RestartRequested {
-        (restart::run_id(request), restart::WORKFLOW, restart::start_state(operation)?)
-    } else {
-        call_off(&ctx, AllocationId(fact.id)).await?;
-        (release::run_id(request), release::WORKFLOW, release::start_state(operation)?)
-    };
-    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;
-    Ok(())
+/// Who hears a request, and need not be told of it by whoever starts the run of it in the transaction that makes it true.
+pub(crate) fn provisioner(subject: Subject) -> Heard {
+    heard("provisioner", subject)
 }
 
-/// A release overtakes whatever may still be under way.
-async fn call_off(ctx: &Ctx, id: AllocationId) -> Result<(), Error> {
-    let overtaken = [provision::WORKFLOW, restart::WORKFLOW];
-    for run in store::workflow_runs::open_of(&ctx.store, id.uuid(), &overtaken).await? {
-        ctx.workflows.tell(&run, Happened::Cancelled).await?;
-    }
+/// Who hears how a task ended, and need not be told of it by whoever tells the run in the transaction that ends the task.
+pub(crate) fn workflows() -> Heard {
+    heard("workflows", Subject::TaskFinished)
+}
+
+fn heard(by: &'static str, subject: Subject) -> Heard {
+    let others = TABLE.iter().filter(|entry| entry.consumer != by);
+    let alone = !others.into_iter().any(|entry| entry.subjects.contains(&subject));
+    Heard { by, alone }
+}
+
+/// A request has been committed, by somebody who did not start its workflow: it begins. Started twice, it is one run.
+async fn start(ctx: Ctx, message: Message) -> Result<(), Error> {
+    let fact = &message.fact;
+    let (id, request, operation) =
+        (AllocationId(fact.id), EventId(fact.event_id), operation_of(fact)?);
+    let subject = message.subject.0;
+    let run = if subject == Subject::ProvisioningRequested {
+        provision::run_of(id, request, operation)?
+    } else if subject == Subject::RestartRequested {
+        restart::run_of(id, request, operation)?
+    } else {
+        let mut tx = ctx.store.begin().await?;
+        release::overtake(&mut tx, id).await?;
+        ctx.workflows.start_in(&mut tx, &release::run_of(id, request, operation)?).await?;
+        return Ok(tx.commit().await?);
+    };
+    ctx.workflows.start(run).await?;
     Ok(())
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use spine::workflow::{Definition, Happened, Next, Run, StepError};
+use spine::workflow::{Definition, Happened, Run, StepError, Stepped};
 
 use crate::allocation::{clean, provision, release, restart};
 use crate::allocation_group;
 use crate::{Ctx, Error};
 
-type Story = for<'a> fn(&'a Ctx, &'a Run, &'a Happened) -> BoxFuture<'a, Result<Next, Error>>;
+type Story = for<'a> fn(&'a Ctx, &'a Run, &'a Happened) -> BoxFuture<'a, Result<Stepped, Error>>;
 
 /// Every workflow.
 pub fn table(ctx: &Ctx) -> Vec<Definition> {
@@ -34,11 +34,11 @@ pub fn table(ctx: &Ctx) -> Vec<Definition> {
 
 fn definition(ctx: &Ctx, name: &'static str, story: Story) -> Definition {
     let ctx = ctx.clone();
-    let step = move |run: Run, happened: Happened| -> BoxFuture<'static, Result<Next, StepError>> {
+    let step = move |run: Run, happened: Happened| -> BoxFuture<'static, Result<Stepped, StepError>> {
         let ctx = ctx.clone();
         Box::pin(async move {
-            let next = story(&ctx, &run, &happened).await;
-            next.map_err(|error| StepError { reason: error.chain() })
+            let stepped = story(&ctx, &run, &happened).await;
+            stepped.map_err(|error| StepError { reason: error.chain() })
         })
     };
     Definition { name, step: Arc::new(step) }

@@ -10,7 +10,7 @@ use lifecycle::{Code as _, Outcome, Source, Value};
 use spine::workflow::Happened;
 use store::Tx;
 use store::lifecycle::{Actor, Birth, Report, apply};
-use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
+use store::node_tasks::{self, InHand, NewTask, PhaseRow, Sealed, Task};
 use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::node::{
@@ -20,6 +20,7 @@ use wire::seal::Purpose;
 
 use super::enrol::AgentIdentity;
 use super::heartbeat;
+use crate::doors::subscriptions;
 use crate::ids::{derived, new_event};
 use crate::{Ctx, Error};
 
@@ -88,40 +89,39 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
 pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask>, Error> {
     let mut tx = ctx.store.begin().await?;
     let now = ctx.clock.now();
-    let Some(task) = node_tasks::lock_queued(&mut tx, agent.node_id, now).await? else {
+    let Some(queued) = node_tasks::lock_queued(&mut tx, agent.node_id, now).await? else {
         tx.rollback().await?;
         return Ok(None);
     };
-    let span = traced("dispatch", &task);
-    hand_out(ctx, agent, tx, task).instrument(span).await
+    let span = traced("dispatch", &queued.task);
+    hand_out(ctx, agent, tx, queued).instrument(span).await
 }
 
 async fn hand_out(
     ctx: &Ctx,
     agent: &AgentIdentity,
     mut tx: Tx,
-    task: Task,
+    queued: InHand,
 ) -> Result<Option<SignedTask>, Error> {
-    let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
-        .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
-        .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
-    let outcome = apply::<NodeTask>(&mut tx, task.id, &report).await?;
-    if !outcome.is_applied() {
-        tx.commit().await?;
-        return Ok(None);
-    }
+    let task = queued.task.clone();
     let dispatch = task.dispatch + 1;
-    trace::note("dispatch", dispatch);
-    let waited = (dispatch == 1).then_some(task.age_seconds);
-    let kind = task.kind.clone();
     let envelope = envelope(ctx, agent, &task, dispatch);
     let envelope =
         serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
     let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
     let lease_until = ctx.after_seconds(ctx.policies().task_lease_seconds);
     let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
-    node_tasks::seal(&mut tx, task.id, &sealed).await?;
+    let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
+        .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
+        .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
+    let outcome = node_tasks::report(&mut tx, queued, &sealed.with(report)).await?;
     tx.commit().await?;
+    if !outcome.is_applied() {
+        return Ok(None);
+    }
+    trace::note("dispatch", dispatch);
+    let waited = (dispatch == 1).then_some(task.age_seconds);
+    let kind = task.kind.clone();
     waited.inspect(|seconds| took(kind, "queued", *seconds));
     // An agent goes on where it was handed the task, or where the task was queued; in version 1 it knows nothing of traces.
     let traceparent = trace::current().or(task.traceparent).filter(|_| agent.protocol > 1);
@@ -221,14 +221,15 @@ pub async fn finish(
         return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
     }
     let mut tx = ctx.store.begin().await?;
-    let known = node_tasks::find(&mut tx, id).await?;
-    let Some(task) = known.filter(|task| task.node == agent.node_id) else {
+    let known = node_tasks::lock(&mut tx, id).await?;
+    let Some(held) = known.filter(|held| held.task.node == agent.node_id) else {
         return Err(Error::NotFound("task"));
     };
-    let span = traced("result", &task);
-    let ended = end(ctx, agent, tx, (id, result)).instrument(span).await?;
-    if let Some(seconds) = task.dispatched_seconds.filter(|_| ended.applied) {
-        took(task.kind, "running", seconds);
+    let span = traced("result", &held.task);
+    let (kind, dispatched) = (held.task.kind.clone(), held.task.dispatched_seconds);
+    let ended = end(ctx, agent, tx, (held, result)).instrument(span).await?;
+    if let Some(seconds) = dispatched.filter(|_| ended.applied) {
+        took(kind, "running", seconds);
     }
     Ok(ended)
 }
@@ -243,15 +244,16 @@ async fn end(
     ctx: &Ctx,
     agent: &AgentIdentity,
     mut tx: Tx,
-    (id, result): (NodeTaskId, &TaskResult),
+    (held, result): (InHand, &TaskResult),
 ) -> Result<Acknowledged, Error> {
-    let outcome = trimmed(&result.outcome);
+    let (id, run, outcome) = (held.task.id, held.task.run.clone(), trimmed(&result.outcome));
     add_phases(ctx, &mut tx, agent, (id, result.dispatch), &result.phases).await?;
     let event =
         if matches!(outcome, TaskOutcome::Failed { .. }) { Event::Failure } else { Event::Success };
     let mut report = Report::new(event, new_event(&tx), agent.actor())
         .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()))
-        .with(DISPATCH, Value::Int(result.dispatch));
+        .with(DISPATCH, Value::Int(result.dispatch))
+        .heard(subscriptions::workflows());
     match &outcome {
         TaskOutcome::Provisioned { .. } | TaskOutcome::Restarted { .. } => {}
         TaskOutcome::Cleaned { proof } => {
@@ -261,11 +263,12 @@ async fn end(
             report = report.with(REASON, Value::Text(reason.0.code().into()));
         }
     }
-    let answer = apply::<NodeTask>(&mut tx, id, &report).await?;
-    if answer.is_applied() {
-        let kept =
-            serde_json::to_value(&outcome).map_err(|error| Error::Broken(error.to_string()))?;
-        node_tasks::keep_result(&mut tx, id, &kept).await?;
+    let kept = serde_json::to_value(&outcome).map_err(|error| Error::Broken(error.to_string()))?;
+    let report = node_tasks::keeping_result(report, kept);
+    let answer = node_tasks::report(&mut tx, held, &report).await?;
+    if let Some(run) = run.filter(|_| answer.is_applied()) {
+        let happened = Happened::TaskFinished { task_id: id.uuid() };
+        ctx.workflows.tell_in(&mut tx, &run, &happened).await?;
     }
     tx.commit().await?;
     trace::note("outcome", if event == Event::Failure { "failed" } else { "succeeded" });

@@ -15,7 +15,8 @@ use store::{Ring, Store, Tx};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::{Definition, Happened, NewRun, Next, Run, Workflows};
+use super::{Definition, Happened, NewRun, Next, Run, Stepped, Workflows};
+use crate::error::chain;
 use crate::pump::{self, Work, guarded, pause_after, persist};
 use crate::{Clock, Error, Wake};
 
@@ -148,39 +149,13 @@ impl Embedded {
             None => Err(Error::UnknownWorkflow(workflow.to_owned())),
         }
     }
-
-    /// [`Workflows::start`], if the caller's transaction is committed.
-    ///
-    /// # Errors
-    /// When there is no such workflow, or the store fails.
-    pub async fn start_in(&self, tx: &mut Tx, run: &NewRun) -> Result<bool, Error> {
-        self.known(run.workflow)?;
-        Ok(workflow_runs::start_in(tx, &stored(run)).await?)
-    }
-
-    /// [`Workflows::tell`], if the caller's transaction is committed.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn tell_in(&self, tx: &mut Tx, id: &str, happened: &Happened) -> Result<bool, Error> {
-        Ok(workflow_runs::tell_in(tx, id, &serde_json::to_value(happened)?).await?)
-    }
-}
-
-fn stored(run: &NewRun) -> workflow_runs::NewRun<'_> {
-    workflow_runs::NewRun {
-        id: &run.id,
-        workflow: run.workflow,
-        entity_id: run.entity_id,
-        state: &run.state,
-    }
 }
 
 impl Workflows for Embedded {
     fn start(&self, run: NewRun) -> BoxFuture<'_, Result<bool, Error>> {
         async move {
             self.known(run.workflow)?;
-            Ok(workflow_runs::start(&self.engine.store, &stored(&run)).await?)
+            Ok(workflow_runs::start(&self.engine.store, &run.stored()).await?)
         }
         .boxed()
     }
@@ -190,6 +165,30 @@ impl Workflows for Embedded {
         async move {
             let word = serde_json::to_value(happened)?;
             Ok(workflow_runs::tell(&self.engine.store, &id, &word).await?)
+        }
+        .boxed()
+    }
+
+    fn start_in<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        run: &'a NewRun,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        async move {
+            self.known(run.workflow)?;
+            Ok(workflow_runs::start_in(tx, &run.stored()).await?)
+        }
+        .boxed()
+    }
+
+    fn tell_in<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        id: &'a str,
+        happened: &'a Happened,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        async move {
+            Ok(workflow_runs::tell_in(tx, id, &serde_json::to_value(happened)?).await?)
         }
         .boxed()
     }
@@ -228,8 +227,8 @@ impl Work for Embedded {
     }
 }
 
-/// What became of one step.
-enum Stepped {
+/// How it goes on with a run after one step.
+enum Goes {
     /// The run is put down, until then if that is known.
     Down(Option<Timestamp>),
     /// It has been told more.
@@ -286,7 +285,7 @@ impl Engine {
                 Ok(answer) => answer,
                 Err(error) => {
                     pump::tell(&error, "a step could not be saved");
-                    ("unsaved", Stepped::Down(None))
+                    ("unsaved", Goes::Down(None))
                 }
             };
             span.record("result", result);
@@ -294,8 +293,8 @@ impl Engine {
             metrics::counter!("berth_workflow_steps_total", "workflow" => workflow, "result" => result)
                 .increment(1);
             match stepped {
-                Stepped::Down(until) => return until,
-                Stepped::On { state, word, lease } => {
+                Goes::Down(until) => return until,
+                Goes::On { state, word, lease } => {
                     claimed = Claimed { state, word: Some(word), lease, attempts: 1, ..claimed };
                 }
             }
@@ -306,7 +305,7 @@ impl Engine {
         &self,
         definition: &Definition,
         claimed: &Claimed,
-    ) -> Result<(&'static str, Stepped), store::Error> {
+    ) -> Result<(&'static str, Goes), store::Error> {
         let heard = claimed.word.is_some();
         let taken = Taken { id: &claimed.id, lease: claimed.lease, heard };
         // Called inside, because it may panic before there is anything to await.
@@ -319,32 +318,77 @@ impl Engine {
             };
             (definition.step)(run, happened).await.map_err(|error| error.reason)
         };
-        match guarded(STEP_MAX, step).await.flatten() {
-            Ok(Next::Done) => {
-                let now = self.clock.now();
-                let ours = persist(|| workflow_runs::finish(&self.store, taken, now)).await?;
-                Ok((if ours { "done" } else { "lost" }, Stepped::Down(None)))
+        let why = match guarded(STEP_MAX, step).await.flatten() {
+            Ok(Stepped { next, work: None }) => {
+                return Ok(self.goes(&next, persist(|| self.keep(taken, &next)).await?));
             }
-            Ok(Next::Wait { state, until, waits_for }) => {
+            Ok(Stepped { next, work: Some(work) }) => match self.keep_in(work, taken, &next).await {
+                Ok(saved) => return Ok(self.goes(&next, saved)),
+                Err(error) => chain(&error),
+            },
+            Err(why) => why,
+        };
+        let (attempts, reason) = (claimed.attempts, why.as_str());
+        tracing::warn!(attempts, reason, "a step failed, and will be tried again");
+        let again_at = self.clock.after(pause_after(attempts, PAUSE_MAX));
+        let failed = Failed { reason, attempts, again_at };
+        let ours = persist(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
+        Ok((if ours { "failed" } else { "lost" }, Goes::Down(ours.then_some(again_at))))
+    }
+
+    /// Writes down that a step was done whose work is committed already.
+    async fn keep(&self, taken: Taken<'_>, next: &Next) -> Result<Saved, store::Error> {
+        match self.saving(next) {
+            Saving::Done(now) => workflow_runs::finish(&self.store, taken, now).await,
+            Saving::Waits(wait) => workflow_runs::save(&self.store, taken, &wait).await,
+        }
+    }
+
+    /// Writes down that a step was done, in the transaction of its work, and commits both; or neither, when the run is somebody else's
+    /// by now.
+    async fn keep_in(
+        &self,
+        mut work: Tx,
+        taken: Taken<'_>,
+        next: &Next,
+    ) -> Result<Saved, store::Error> {
+        let saved = match self.saving(next) {
+            Saving::Done(now) => workflow_runs::finish_in(&mut work, taken, now).await?,
+            Saving::Waits(wait) => workflow_runs::save_in(&mut work, taken, &wait).await?,
+        };
+        match saved {
+            Saved::Lost => work.rollback().await?,
+            Saved::Over | Saved::Rests | Saved::Told { .. } => work.commit().await?,
+        }
+        Ok(saved)
+    }
+
+    fn saving<'n>(&self, next: &'n Next) -> Saving<'n> {
+        match next {
+            Next::Done => Saving::Done(self.clock.now()),
+            Next::Wait { state, until, waits_for } => {
                 let lease_until = self.clock.after(LEASE);
-                let wait = Wait { state: &state, until, waits_for, lease_until };
-                let saved = persist(|| workflow_runs::save(&self.store, taken, &wait)).await?;
-                Ok(match saved {
-                    Saved::Lost => ("lost", Stepped::Down(None)),
-                    Saved::Rests => ("waits", Stepped::Down(Some(until))),
-                    Saved::Told { word, lease } => ("waits", Stepped::On { state, word, lease }),
-                })
-            }
-            Err(reason) => {
-                let (attempts, reason) = (claimed.attempts, reason.as_str());
-                tracing::warn!(attempts, reason, "a step failed, and will be tried again");
-                let again_at = self.clock.after(pause_after(attempts, PAUSE_MAX));
-                let failed = Failed { reason, attempts, again_at };
-                let ours = persist(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
-                Ok((if ours { "failed" } else { "lost" }, Stepped::Down(ours.then_some(again_at))))
+                Saving::Waits(Wait { state, until: *until, waits_for, lease_until })
             }
         }
     }
+
+    fn goes(&self, next: &Next, saved: Saved) -> (&'static str, Goes) {
+        match (saved, next) {
+            (Saved::Lost, _) => ("lost", Goes::Down(None)),
+            (Saved::Over, _) | (_, Next::Done) => ("done", Goes::Down(None)),
+            (Saved::Rests, Next::Wait { until, .. }) => ("waits", Goes::Down(Some(*until))),
+            (Saved::Told { word, lease }, Next::Wait { state, .. }) => {
+                ("waits", Goes::On { state: state.clone(), word, lease })
+            }
+        }
+    }
+}
+
+/// What is written down of a step.
+enum Saving<'a> {
+    Done(Timestamp),
+    Waits(Wait<'a>),
 }
 
 fn happened(word: Option<&Value>) -> Result<Happened, String> {

@@ -42,7 +42,7 @@ fn assembled(database: &Database, bell: fn(&Wake) -> Bell) -> (Spine, UnboundedR
     });
     let step: Step = Arc::new(move |run, _| {
         told.send(run.entity_id).expect("somebody listens");
-        async { Ok(Next::Done) }.boxed()
+        async { Ok(Next::Done.into()) }.boxed()
     });
     assert!(workflows.define(vec![Definition { name: "w", step }]));
     let subscriptions = vec![Subscription {

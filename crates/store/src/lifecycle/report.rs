@@ -2,6 +2,7 @@
 
 use domain::ids::{EventId, OperationId};
 use domain::machines::REASON;
+use jiff::Timestamp;
 use lifecycle::{Column, Facts, OPERATION_ID, Source, Value};
 use uuid::Uuid;
 
@@ -34,12 +35,33 @@ pub struct Report<E> {
     pub cause: Option<String>,
     /// What comes with it.
     pub payload: Facts,
+    /// Who has heard of it when it is true.
+    pub heard: Option<Heard>,
+    /// What is kept in the row if it moves it, column by column: nothing that a rule looks at.
+    pub(crate) keeps: Vec<(&'static str, Kept)>,
+}
+
+/// A value that is kept with a move.
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    Text(String),
+    Json(serde_json::Value),
+    Time(Timestamp),
+}
+
+/// A consumer that need not be told of a fact: what it would do is done in the transaction that makes the fact true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Which.
+    pub by: &'static str,
+    /// Whether nobody else hears it: then nobody has to be told at all.
+    pub alone: bool,
 }
 
 impl<E> Report<E> {
     /// A report of `event`.
     pub fn new(event: E, event_id: EventId, actor: Actor) -> Self {
-        Self { event, event_id, actor, cause: None, payload: Facts::NONE }
+        Self { event, event_id, actor, cause: None, payload: Facts::NONE, heard: None, keeps: Vec::new() }
     }
 
     /// The same, about this operation: the one it begins, or the one whose result it brings.
@@ -59,6 +81,19 @@ impl<E> Report<E> {
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
+        self
+    }
+
+    /// The same, of which a consumer has heard when it is true.
+    #[must_use]
+    pub fn heard(mut self, heard: Heard) -> Self {
+        self.heard = Some(heard);
+        self
+    }
+
+    /// The same, that keeps a value in the row it moves.
+    pub(crate) fn keeping(mut self, column: &'static str, value: Kept) -> Self {
+        self.keeps.push((column, value));
         self
     }
 

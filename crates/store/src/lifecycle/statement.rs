@@ -3,11 +3,14 @@
 
 use std::fmt::Write as _;
 
+use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Check, Column, Facts, Kind, Set, StampEntry, Table, Test, Value};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use uuid::Uuid;
+
+use super::report::{Heard, Kept};
 
 /// One move of one row, as SQL.
 pub(crate) struct Change<'a> {
@@ -19,12 +22,16 @@ pub(crate) struct Change<'a> {
     pub(crate) stamps: &'a [&'a StampEntry],
     /// What the move was judged by, and how.
     pub(crate) grounds: &'a [(Check, bool)],
+    /// Who has heard of it.
+    pub(crate) heard: Option<Heard>,
+    /// What is kept in the row.
+    pub(crate) keeps: &'a [(&'static str, Kept)],
 }
 
 /// Instead of an allocation.
 const NOBODY: &str = "NULL::uuid";
-/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need; then,
-/// if anything is published, the place in the trace and one identity for each message.
+/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need and what is
+/// kept; then, if anything is published, the place in the trace and one identity for each message.
 const FIXED: usize = 8;
 
 impl Change<'_> {
@@ -51,6 +58,9 @@ impl Change<'_> {
         for stamp in self.stamps {
             let _ = write!(sets, ", {} = {}", stamp.column.name, stamped(stamp, &mut take));
         }
+        for (column, _) in self.keeps {
+            let _ = write!(sets, ", {column} = ${}", take());
+        }
         let mut statement = format!(
             "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
              known AS MATERIALIZED (SELECT 1 FROM lifecycle_log \
@@ -68,7 +78,8 @@ impl Change<'_> {
         let trace = if event.publishes.is_empty() { 0 } else { take() };
         for topic in &event.publishes {
             let message = Message { machine, event: event.code, from: Some(from), to, topic };
-            message.append(&mut statement, "moved, moment", &Luggage::bound([take(), 3, 7, trace]));
+            let luggage = Luggage::bound([take(), 3, 7, trace], self.heard);
+            message.append(&mut statement, "moved, moment", &luggage);
         }
         statement
             + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known), (SELECT watched FROM moved)"
@@ -108,7 +119,7 @@ pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> Stri
         watched = watched.unwrap_or(NOBODY),
     );
     for (position, topic) in machine.born.iter().enumerate() {
-        let luggage = Luggage::bound([position + 8, 2, 6, 7]);
+        let luggage = Luggage::bound([position + 8, 2, 6, 7], None);
         Message::of_birth(machine, topic).append(&mut statement, "logged, moment", &luggage);
     }
     statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
@@ -129,8 +140,8 @@ pub(crate) fn births(machine: &Table, table: &str) -> String {
 
 /// The first log records of the rows of `part`, another part of the statement that inserts them, and the message of each birth: as
 /// parts of that statement. `part` has `id`, `event_id`, `operation_id`, `source`, `actor` and `cause`, and, for a machine that
-/// publishes its births, `message_id` and `traceparent`; `at` is the moment of all of them.
-pub(crate) fn births_in(machine: &Table, part: &str, at: &str) -> String {
+/// publishes its births, `message_id` and `traceparent`; `at` is the moment of all of them, and `heard` who has heard of them.
+pub(crate) fn births_in(machine: &Table, part: &str, at: &str, heard: Option<Heard>) -> String {
     debug_assert!(machine.born.len() < 2, "each message needs an identity of its own");
     let (name, initial) = (machine.name, machine.statuses[machine.initial].code);
     let mut parts = format!(
@@ -145,6 +156,7 @@ pub(crate) fn births_in(machine: &Table, part: &str, at: &str) -> String {
             event_id: "event_id".to_owned(),
             operation: "operation_id".to_owned(),
             trace: "traceparent".to_owned(),
+            heard,
         };
         let rows = format!("(SELECT *, 1::bigint AS seq, {at} AS at FROM {part}) AS newborn");
         Message::of_birth(machine, topic).append(&mut parts, &rows, &luggage);
@@ -167,13 +179,25 @@ struct Luggage {
     event_id: String,
     operation: String,
     trace: String,
+    heard: Option<Heard>,
 }
 
 impl Luggage {
     /// Bound as the parameters of these numbers.
-    fn bound(numbers: [usize; 4]) -> Luggage {
+    fn bound(numbers: [usize; 4], heard: Option<Heard>) -> Luggage {
         let [id, event_id, operation, trace] = numbers.map(|number| format!("${number}"));
-        Luggage { id, event_id, operation, trace }
+        Luggage { id, event_id, operation, trace, heard }
+    }
+
+    /// Who has heard of it, and since when nobody is to be told: the columns, and their values.
+    fn told(&self) -> (&'static str, String) {
+        match self.heard {
+            None => ("", String::new()),
+            Some(Heard { by, alone: false }) => (", heard", format!(", ARRAY['{by}']")),
+            Some(Heard { by, alone: true }) => {
+                (", heard, published_at", format!(", ARRAY['{by}'], at"))
+            }
+        }
     }
 }
 
@@ -187,15 +211,16 @@ impl<'a> Message<'a> {
     /// `rows` is where the statement has the row and its moment: `id`, `seq` and `at`.
     fn append(&self, statement: &mut String, rows: &str, luggage: &Luggage) {
         let Message { machine, event, from, to, topic } = self;
-        let Luggage { id, event_id, operation, trace } = luggage;
+        let Luggage { id, event_id, operation, trace, .. } = luggage;
+        let (columns, values) = luggage.told();
         let from = from.map_or_else(|| "NULL".to_owned(), |from| format!("'{from}'"));
         let name = id.trim_start_matches('$');
         let _ = write!(
             statement,
-            ", message_{name} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent) \
+            ", message_{name} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent{columns}) \
              SELECT {id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
              'id', id, 'seq', seq, 'event', '{event}', 'event_id', {event_id}::uuid, 'from', {from}::text, \
-             'to', '{to}', 'operation_id', {operation}::uuid, 'occurred_at', at), at, {trace}::text FROM {rows})"
+             'to', '{to}', 'operation_id', {operation}::uuid, 'occurred_at', at), at, {trace}::text{values} FROM {rows})"
         );
     }
 }
@@ -253,6 +278,18 @@ pub(crate) fn bind<'q>(
         Kind::Text => {
             query.bind(if let Value::Text(text) = value { Some(text.into_owned()) } else { None })
         }
+    }
+}
+
+/// Binds a value that is kept.
+pub(crate) fn bind_kept<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    value: &'q Kept,
+) -> Query<'q, Postgres, PgArguments> {
+    match value {
+        Kept::Text(text) => query.bind(text),
+        Kept::Json(json) => query.bind(json),
+        Kept::Time(at) => query.bind(at.to_sqlx()),
     }
 }
 

@@ -66,6 +66,7 @@ impl Alone for StorageAttachment {}
 impl Alone for UsageRecord {}
 
 /// A row as the evaluator sees it, locked.
+#[derive(Clone, Debug)]
 pub(crate) struct Locked<S> {
     pub(crate) status: S,
     pub(crate) seq: i64,
@@ -87,37 +88,50 @@ pub(crate) async fn lock_if<M: Stored>(
     id: Uuid,
     condition: &'static str,
 ) -> Result<Option<Locked<M::Status>>, Error> {
-    let columns = M::table().columns_read();
-    let read: String = columns.iter().map(|column| format!(", {}", read(*column))).collect();
     let statement = format!(
-        "SELECT status, seq{read} FROM {} WHERE id = $1 AND {condition} FOR UPDATE",
+        "SELECT {} FROM {} WHERE id = $1 AND {condition} FOR UPDATE",
+        columns::<M>(""),
         M::TABLE
     );
     let query = sqlx::query(AssertSqlSafe(statement)).bind(id);
-    let Some(row) = query.fetch_optional(tx.connection()).await? else {
-        return Ok(None);
-    };
-    let text: &str = row.try_get(0)?;
+    let row = query.fetch_optional(tx.connection()).await?;
+    row.map(|row| locked::<M>(&row, id, 0)).transpose()
+}
+
+/// What the evaluator needs of a row, as the columns of a query that locks it; each behind `of`, the table's name there.
+pub(crate) fn columns<M: Stored>(of: &str) -> String {
+    let columns = M::table().columns_read();
+    let read: String = columns.iter().map(|column| format!(", {}", read(of, *column))).collect();
+    format!("{of}status, {of}seq{read}")
+}
+
+/// A row that a query has locked, with [`columns`] from `first` on.
+pub(crate) fn locked<M: Stored>(
+    row: &PgRow,
+    id: Uuid,
+    first: usize,
+) -> Result<Locked<M::Status>, Error> {
+    let text: &str = row.try_get(first)?;
     // A status we do not know is never guessed at: another binary may have written it.
     let Some(status) = M::Status::parse(text) else {
         return Err(Error::UnknownStatus { machine: M::NAME, id, status: text.to_owned() });
     };
     let mut facts = Facts::NONE;
-    for (position, column) in columns.iter().enumerate() {
-        facts.set(*column, value(&row, position + 2, column.kind)?);
+    for (position, column) in M::table().columns_read().iter().enumerate() {
+        facts.set(*column, value(row, first + position + 2, column.kind)?);
     }
     let operation = match facts.get(OPERATION_ID) {
         Value::Id(id) => Some(Uuid::from_u128(*id)),
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Text(_) | Value::Time(_) => None,
     };
-    Ok(Some(Locked { status, seq: row.try_get(1)?, operation, facts }))
+    Ok(Locked { status, seq: row.try_get(first + 1)?, operation, facts })
 }
 
-/// How a column is read: a moment as whole microseconds, so that it compares exactly.
-fn read(column: Column) -> String {
+fn read(of: &str, column: Column) -> String {
+    let name = column.name;
     match column.kind {
-        Kind::Time => format!("(extract(epoch FROM {}) * 1000000)::bigint", column.name),
-        Kind::Bool | Kind::Int | Kind::Id | Kind::Text => column.name.to_owned(),
+        Kind::Time => format!("(extract(epoch FROM {of}{name}) * 1000000)::bigint"),
+        Kind::Bool | Kind::Int | Kind::Id | Kind::Text => format!("{of}{name}"),
     }
 }
 

@@ -55,10 +55,9 @@ async fn dispatched(
     let given = report(node_task::Event::Dispatching, Source::Agent)
         .with(NODE_ID, Value::Id(fixture.node.uuid().as_u128()))
         .with(AGENT_ID, Value::Id(agent.as_u128()));
-    applied(apply::<NodeTask>(tx, task.id, &given).await).await?;
     let lease_until = Timestamp::now() + SignedDuration::from_secs(60);
     let sealed = node_tasks::Sealed { envelope: "{}", signature: "s", lease_until };
-    node_tasks::seal(tx, task.id, &sealed).await?;
+    applied(apply::<NodeTask>(tx, task.id, &sealed.with(given)).await).await?;
     Ok(task.id)
 }
 

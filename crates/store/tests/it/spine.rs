@@ -401,7 +401,8 @@ async fn only_the_newest_lease_may_save_and_a_save_that_is_tried_again_takes_no_
     let heir = take(store, later).await.remove(0);
     assert_eq!((&heir.word, heir.attempts), (&dead.word, 2), "it begins where the other one began");
     assert_eq!(save(store, taken(&dead), later).await, Saved::Lost);
-    assert!(!workflow_runs::finish(store, taken(&dead), later).await.expect("it is answered"));
+    let lost = workflow_runs::finish(store, taken(&dead), later).await.expect("it is answered");
+    assert_eq!(lost, Saved::Lost);
     let failed = workflow_runs::Failed { reason: "late", attempts: 1, again_at: now };
     assert!(!workflow_runs::fail(store, taken(&dead), &failed).await.expect("it is answered"));
 
@@ -426,7 +427,7 @@ async fn a_run_starts_once_hears_a_repeated_word_once_and_nothing_after_its_end(
     let expected = json!([workflow_runs::started(), finished(1), finished(2), finished(1)]);
     assert_eq!(pending(store, "r").await, expected);
     let claimed = take(store, now).await.remove(0);
-    assert!(workflow_runs::finish(store, taken(&claimed), now).await.expect("it ends"));
+    assert_eq!(workflow_runs::finish(store, taken(&claimed), now).await.expect("it ends"), Saved::Over);
     assert!(!workflow_runs::tell(store, "r", &finished(3)).await.expect("it is answered"));
     assert!(!start(store, "r").await, "also after its end");
     assert!(take(store, now + LEASED + LEASED).await.is_empty());

@@ -176,11 +176,11 @@ async fn give_back(store: &Store, held: impl Iterator<Item = AllocationId>) -> R
         let wish = report(Event::ReleaseRequested, Source::User);
         let leaving = allocations::report(&mut tx, id, &wish).await?;
         assert!(leaving.landed_on(Status::Releasing), "{leaving:?}");
-        let live = claims::lock_live(&mut tx, id).await?;
+        let mut live = claims::lock_live(&mut tx, id).await?;
         for event in [claim::Event::CleaningBegan, claim::Event::Freeing] {
             let worker = actor(Source::Worker);
             let step = Report::new(event, EventId(new_id()), worker).about(operation);
-            let outcomes = claims::report_all(&mut tx, &live, &step).await?;
+            let outcomes = claims::report_all(&mut tx, &mut live, &step).await?;
             assert!(outcomes.iter().all(lifecycle::Outcome::is_applied), "{outcomes:?}");
         }
         let proof = report(Event::ReleaseCompleted, Source::Worker);

@@ -129,6 +129,15 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Error> {
     }
 }
 
+/// The identity of the node that an agent is for, from its directory or, with its join token, from the gateway. Nothing when it was
+/// stopped meanwhile.
+///
+/// # Errors
+/// When the node can't be enrolled, or its files can't be used.
+pub async fn enrol(config: &Config, stop: &CancellationToken) -> Result<Option<Identity>, Error> {
+    identity::establish(config, stop).await
+}
+
 async fn run_once(config: Config, stop: CancellationToken) -> Result<(), Error> {
     let identity = tokio::select! {
         biased;

@@ -12,9 +12,10 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::null;
 use crate::product::{Product, new_id};
 
-const CUDA: &str = "ubuntu-24.04-cuda";
+pub(crate) const CUDA: &str = "ubuntu-24.04-cuda";
 /// How many agents are in a process.
 const IN_A_PROCESS: usize = 2_000;
 /// How many nodes are added at a time.
@@ -23,9 +24,9 @@ const AT_A_TIME: usize = 16;
 const CREW: &str = "BENCH_CREW";
 
 /// An agent: where it keeps what it knows, and what lets it in.
-struct Recruit {
-    folder: PathBuf,
-    join: String,
+pub(crate) struct Recruit {
+    pub(crate) folder: PathBuf,
+    pub(crate) join: String,
 }
 
 impl Product {
@@ -42,11 +43,7 @@ impl Product {
         let sha256 =
             items.filter(|image| image["code"] == CUDA).find_map(|image| image["sha256"].as_str());
         let sha256 = sha256.context("no image")?;
-        let mut recruits: Vec<Recruit> = stream::iter(0..count)
-            .map(|number| self.recruit(sku, number))
-            .buffer_unordered(AT_A_TIME)
-            .try_collect()
-            .await?;
+        let mut recruits = self.recruits(sku, count).await?;
         if count <= IN_A_PROCESS {
             begin(recruits, sha256, agents, stop);
         } else {
@@ -56,6 +53,23 @@ impl Product {
             }
         }
         self.until_ready(count).await
+    }
+
+    /// Adds nodes whose agents only answer, until `stop`.
+    pub(crate) async fn null_fleet(
+        &self,
+        sku: &str,
+        count: usize,
+        agents: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        null::begin(self.recruits(sku, count).await?, agents, stop);
+        self.until_ready(count).await
+    }
+
+    async fn recruits(&self, sku: &str, count: usize) -> anyhow::Result<Vec<Recruit>> {
+        let recruits = stream::iter(0..count).map(|number| self.recruit(sku, number));
+        recruits.buffer_unordered(AT_A_TIME).try_collect().await
     }
 
     async fn recruit(&self, sku: &str, number: usize) -> anyhow::Result<Recruit> {

@@ -16,6 +16,7 @@ mod fleet;
 mod footprint;
 mod load;
 mod machine;
+mod null;
 mod open;
 mod outbox;
 mod packing;

@@ -31,11 +31,11 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     let setting = Setting { name: "release", nodes: 0, floor_nodes: FLOOR_NODES, roles: ALL_ROLES };
     let stage = Stage::set(setting).await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    stage.product.fleet("h100.slice", nodes, &mut agents, &stop).await?;
+    stage.product.null_fleet("h100.slice", nodes, &mut agents, &stop).await?;
     let sql = stage.sql().await?;
     // Half of the floor is in use.
     stage.raw_creates(RAW_CLIENTS, Length::Each(FLOOR_NODES * 4 / RAW_CLIENTS)).await?;
-    let note = format!("{nodes} agents, {CLIENTS} clients");
+    let note = format!("{nodes} agents that only answer, {CLIENTS} clients");
     let mut rate = Figure::more("P7", "release.per_second", "/s").goal(0.6, 1.0).note(&note);
     let mut p99 = Figure::less("P7", "release.all_at_once_p99", "ms").note(&note);
     for round in 1..=plan.rounds.min(3) {

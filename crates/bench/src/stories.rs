@@ -50,16 +50,29 @@ pub(crate) const IN_FLIGHT: usize = 32;
 
 /// From the request to `active` with a driver that takes no time: what is measured is all ours. The times are the database's.
 pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
-    let mut all = one_after_another(plan.runs).await?;
+    let mut all = one_after_another(plan.runs, Agents::Null).await?;
+    all.extend(one_after_another(plan.runs, Agents::Whole).await?);
     all.push(many_in_flight(plan).await?);
     Ok(all)
 }
 
-async fn one_after_another(runs: usize) -> anyhow::Result<Vec<Figure>> {
+/// What answers a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Agents {
+    /// Something that only answers: what is left is the control plane.
+    Null,
+    /// An agent with its books, on disk before and after each of six phases that take no time.
+    Whole,
+}
+
+async fn one_after_another(runs: usize, which: Agents) -> anyhow::Result<Vec<Figure>> {
     eprintln!("to_active: {runs} one after another");
     let product = Product::start("to-active", 0, "0").await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet("h100.slice", 4, &mut agents, &stop).await?;
+    match which {
+        Agents::Null => product.null_fleet("h100.slice", 4, &mut agents, &stop).await?,
+        Agents::Whole => product.fleet("h100.slice", 4, &mut agents, &stop).await?,
+    }
     let (mood, cpu) = (Mood::look().await, own_cpu());
     for _ in 0..runs {
         come_and_go(&product).await?;
@@ -76,6 +89,12 @@ async fn one_after_another(runs: usize) -> anyhow::Result<Vec<Figure>> {
         |goal, name: &str| Figure::less(goal, name, "ms").note(format!("{runs} one after another"));
     let once =
         |figure: Figure, times: &[f64], share| figure.once(quantile(times, share), None, mood);
+    if which == Agents::Whole {
+        return Ok(vec![
+            once(of("P12", "story.with_whole_agents_to_active_p50"), &took, 0.5),
+            once(of("P12", "story.with_whole_agents_to_active_p99"), &took, 0.99),
+        ]);
+    }
     Ok(vec![
         once(of("P12", "story.create_to_active_p50").goal(25.0, 10.0), &took, 0.5),
         once(of("P12", "story.create_to_active_p99").must(100.0), &took, 0.99),
@@ -109,7 +128,7 @@ pub(crate) async fn fly(nodes: usize) -> anyhow::Result<Flown> {
     eprintln!("to_active: {IN_FLIGHT} in flight, {all} in all");
     let product = Product::start("in-flight", 0, "0").await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet("h100.slice", nodes, &mut agents, &stop).await?;
+    product.null_fleet("h100.slice", nodes, &mut agents, &stop).await?;
     let sql = PgPool::connect(&product.database()).await?;
     let (mood, cpu) = (Mood::look().await, own_cpu());
     keep_in_flight(&product, &sql, all).await?;

@@ -155,7 +155,14 @@ pub fn failure(reason: &str) -> Result<(), HandleError> {
 
 /// The consumer of the tests.
 pub fn subscription(handle: Handle) -> Subscription {
-    Subscription { consumer: "c", subjects: HEARD, handle, exhausted: None, attempts_max: 3 }
+    Subscription {
+        consumer: "c",
+        subjects: HEARD,
+        handle,
+        exhausted: None,
+        attempts_max: 3,
+        at_once: 64,
+    }
 }
 
 /// What happened, in order, and what is under way.

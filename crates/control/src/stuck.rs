@@ -142,6 +142,9 @@ fn reason(row: &Standing, waiting: Option<&Waiting>) -> String {
             run.attempts,
             printed(run.reason.as_deref().unwrap_or_default())
         )),
+        Some(run) if of_worker && run.waits_for.is_none() => {
+            parts.push("no worker has begun with it".to_owned());
+        }
         Some(run) => parts.extend(run.waits_for.iter().map(|what| format!("waits for {what}"))),
         None if of_worker => parts.push("no workflow is at it".to_owned()),
         None => {}

@@ -45,6 +45,9 @@ pub struct Subscription {
     pub exhausted: Option<Handle>,
     /// How often a message is tried.
     pub attempts_max: i32,
+    /// How many are in hand at once. Each may have a connection: those that wait for each other in the database anyway had better wait
+    /// here, where they keep nobody from theirs.
+    pub at_once: usize,
 }
 
 /// Carries word of messages from the relay to the consumers of all processes, and shares it out among those of one name. What it

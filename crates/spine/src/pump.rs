@@ -31,7 +31,7 @@ pub(crate) trait Work: Send + Sync {
     /// How a piece of it went.
     type Done: Send + 'static;
     /// How many pieces are under way at once.
-    const ROOM: usize;
+    fn room(&self) -> usize;
 
     /// Claims up to `room` pieces.
     fn claim(
@@ -52,7 +52,7 @@ pub(crate) trait Work: Send + Sync {
 /// Claims once, and waits until all of it is done; answers how much it was.
 pub(crate) async fn step<W: Work>(work: &W) -> Result<usize, Error> {
     let mut under_way = JoinSet::new();
-    for piece in work.claim(W::ROOM).await? {
+    for piece in work.claim(work.room()).await? {
         under_way.spawn(piece);
     }
     let claimed = under_way.len();
@@ -73,7 +73,7 @@ pub(crate) async fn run<W: Work>(work: &W, bell: &Waiter, stop: &CancellationTok
     let mut again_at: Option<Timestamp> = None;
     let mut sweep = SWEEP;
     loop {
-        let room = W::ROOM.saturating_sub(under_way.len());
+        let room = work.room().saturating_sub(under_way.len());
         if room > 0 {
             match work.claim(room).await {
                 Ok(claimed) => {

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code as _, Outcome};
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Row as _};
 use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind};
 
@@ -46,21 +46,21 @@ pub struct NewTask {
 /// When the database fails.
 pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, Error> {
     let row = sqlx::query(AssertSqlSafe(insertion()))
-    .bind(task.id.uuid())
-    .bind(task.node.uuid())
-    .bind(task.allocation.uuid())
-    .bind(task.operation.uuid())
-    .bind(task.kind)
-    .bind(&task.params)
-    .bind(&task.run)
-    .bind(task.deadline.map(|at| at.to_sqlx()))
-    .bind(trace::current())
-    .bind(birth.event_id.uuid())
-    .bind(birth.actor.source.code())
-    .bind(&birth.actor.name)
-    .bind(&birth.cause)
-    .fetch_one(tx.connection())
-    .await?;
+        .bind(task.id.uuid())
+        .bind(task.node.uuid())
+        .bind(task.allocation.uuid())
+        .bind(task.operation.uuid())
+        .bind(task.kind)
+        .bind(&task.params)
+        .bind(&task.run)
+        .bind(task.deadline.map(|at| at.to_sqlx()))
+        .bind(trace::current())
+        .bind(birth.event_id.uuid())
+        .bind(birth.actor.source.code())
+        .bind(&birth.actor.name)
+        .bind(&birth.cause)
+        .fetch_one(tx.connection())
+        .await?;
     let inserted: bool = row.try_get(0)?;
     if inserted {
         tx.rings(Ring::Allocation(task.allocation.uuid()));
@@ -182,10 +182,8 @@ fn task(row: &PgRow) -> Result<Task, Error> {
 /// When the database fails.
 pub async fn find(tx: &mut Tx, id: NodeTaskId) -> Result<Option<Task>, Error> {
     let query = concat_columns("SELECT ", " FROM node_tasks WHERE id = $1");
-    let row = sqlx::query(AssertSqlSafe(query))
-        .bind(id.uuid())
-        .fetch_optional(tx.connection())
-        .await?;
+    let row =
+        sqlx::query(AssertSqlSafe(query)).bind(id.uuid()).fetch_optional(tx.connection()).await?;
     row.as_ref().map(task).transpose()
 }
 
@@ -461,10 +459,8 @@ pub async fn live_on(tx: &mut Tx, node: NodeId) -> Result<Vec<Task>, Error> {
         "SELECT ",
         " FROM node_tasks WHERE node_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
     );
-    let rows = sqlx::query(AssertSqlSafe(query))
-        .bind(node.uuid())
-        .fetch_all(tx.connection())
-        .await?;
+    let rows =
+        sqlx::query(AssertSqlSafe(query)).bind(node.uuid()).fetch_all(tx.connection()).await?;
     rows.iter().map(task).collect()
 }
 

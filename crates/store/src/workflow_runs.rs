@@ -356,11 +356,7 @@ pub async fn finish_in(tx: &mut Tx, taken: Taken<'_>, now: Timestamp) -> Result<
     end(tx.connection(), taken, now).await
 }
 
-async fn end(
-    at: impl PgExecutor<'_>,
-    taken: Taken<'_>,
-    now: Timestamp,
-) -> Result<Saved, Error> {
+async fn end(at: impl PgExecutor<'_>, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
     let done = sqlx::query(
         "UPDATE workflow_runs
             SET done_at = $3,

@@ -221,9 +221,9 @@ async fn write(
     let bodies = placed.iter().map(|(_, _, shown)| serde_json::to_value(shown));
     let bodies: Result<Vec<Value>, _> = bodies.collect();
     let bodies = bodies.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
-    let runs = placed.iter().map(|(wish, ..)| {
-        provision::run_of(wish.new.id, wish.birth.event_id, wish.new.provision)
-    });
+    let runs = placed
+        .iter()
+        .map(|(wish, ..)| provision::run_of(wish.new.id, wish.birth.event_id, wish.new.provision));
     let runs: Vec<NewRun> = runs.collect::<Result<_, _>>()?;
     let written = bodies.iter().zip(&runs);
     let admitted = placed.iter().zip(written).map(|((wish, place, _), (body, run))| Admitted {

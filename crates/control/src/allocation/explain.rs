@@ -162,9 +162,11 @@ async fn awaited(
     }
     let next_at = runs.iter().filter_map(|run| run.wake_at).max();
     if is_moving(row.status) && waits.is_empty() {
-        let what = match runs {
-            [] => "A worker has not begun yet.",
-            _ => "The next attempt has not begun yet.",
+        let untouched = |run: &RunRow| run.waits_for.is_none() && run.attempts == 0;
+        let what = if runs.iter().all(untouched) {
+            "A worker has not begun yet."
+        } else {
+            "The next attempt has not begun yet."
         };
         let until = next_at.filter(|at| *at > ctx.clock.now());
         waits.push(Awaited { what: what.to_owned(), since: row.status_at, until });

@@ -23,8 +23,8 @@ use wire::node::CleanupProof;
 
 use super::cleanup::{self, Cleaning};
 use super::provision::{self, reported};
-use super::{receipt, restart};
 use super::view::{self, Viewer};
+use super::{receipt, restart};
 use crate::audit_log::{Action, Deed};
 use crate::doors::subscriptions;
 use crate::idempotency::{Answer, Begun, Key, begin, finish};

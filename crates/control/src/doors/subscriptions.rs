@@ -16,6 +16,11 @@ use crate::{Ctx, Error, notification};
 /// How often a message is tried before it becomes a state.
 const ATTEMPTS_MAX: i32 = 8;
 
+/// Of those that have nothing to do with each other.
+const MANY: usize = 64;
+/// Of those that often meet at the same row.
+const FEW: usize = 3;
+
 /// One row of the table.
 pub struct Entry {
     /// What the consumer is called.
@@ -24,6 +29,8 @@ pub struct Entry {
     pub does: &'static str,
     /// What it hears.
     pub subjects: &'static [Subject],
+    /// How many messages it has in hand at once.
+    at_once: usize,
     story: Story,
     exhausted: Option<Story>,
 }
@@ -38,6 +45,7 @@ pub const TABLE: &[Entry] = &[
             Subject::RestartRequested,
             Subject::ReleasingRequested,
         ],
+        at_once: MANY,
         story: |ctx, message| Box::pin(start(ctx, message)),
         exhausted: Some(|ctx, message| Box::pin(never_started(ctx, message))),
     },
@@ -45,6 +53,7 @@ pub const TABLE: &[Entry] = &[
         consumer: "workflows",
         does: "tells the workflow that waits for a task how it ended",
         subjects: &[Subject::TaskFinished],
+        at_once: MANY,
         story: |ctx, message| Box::pin(tell(ctx, message)),
         exhausted: None,
     },
@@ -52,6 +61,7 @@ pub const TABLE: &[Entry] = &[
         consumer: "billing",
         does: "takes back what an account that has nothing left does not pay for",
         subjects: &[Subject::BalanceDepleted],
+        at_once: FEW,
         story: |ctx, message| Box::pin(take_back(ctx, message)),
         exhausted: None,
     },
@@ -72,6 +82,8 @@ pub const TABLE: &[Entry] = &[
             Subject::PaymentCredited,
             Subject::PaymentFailedReconcile,
         ],
+        // What is told to one person is numbered, so that they are told one thing after the other.
+        at_once: FEW,
         story: |ctx, message| {
             Box::pin(async move { notification::tell::hear(&ctx, &message).await })
         },
@@ -87,6 +99,7 @@ pub fn table(ctx: &Ctx) -> Vec<Subscription> {
         handle: handle(ctx, entry.story),
         exhausted: entry.exhausted.map(|story| handle(ctx, story)),
         attempts_max: ATTEMPTS_MAX,
+        at_once: entry.at_once,
     };
     TABLE.iter().map(subscription).collect()
 }

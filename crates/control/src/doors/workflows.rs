@@ -34,12 +34,13 @@ pub fn table(ctx: &Ctx) -> Vec<Definition> {
 
 fn definition(ctx: &Ctx, name: &'static str, story: Story) -> Definition {
     let ctx = ctx.clone();
-    let step = move |run: Run, happened: Happened| -> BoxFuture<'static, Result<Stepped, StepError>> {
-        let ctx = ctx.clone();
-        Box::pin(async move {
-            let stepped = story(&ctx, &run, &happened).await;
-            stepped.map_err(|error| StepError { reason: error.chain() })
-        })
-    };
+    let step =
+        move |run: Run, happened: Happened| -> BoxFuture<'static, Result<Stepped, StepError>> {
+            let ctx = ctx.clone();
+            Box::pin(async move {
+                let stepped = story(&ctx, &run, &happened).await;
+                stepped.map_err(|error| StepError { reason: error.chain() })
+            })
+        };
     Definition { name, step: Arc::new(step) }
 }

@@ -95,7 +95,7 @@ async fn r27_an_allocation_that_no_worker_takes_up_is_told_and_goes_when_one_doe
     assert_eq!(items.len(), 1, "{items:?}");
     let item = &items[0];
     assert_eq!((item.id.as_str(), item.owner.as_str()), (made.id.to_string().as_str(), "worker"));
-    assert_eq!(item.reason, "no workflow is at it");
+    assert_eq!(item.reason, "no worker has begun with it");
     assert_eq!(item.command, format!("berth admin timeline {}", made.id));
     house.settle().await;
     assert_eq!(house.status(made.id).await, Status::Active);

@@ -203,7 +203,10 @@ impl Consumer {
 
 impl Work for Consumer {
     type Done = Tried;
-    const ROOM: usize = 64;
+
+    fn room(&self) -> usize {
+        self.subscription.at_once
+    }
 
     async fn claim(&self, room: usize) -> Result<Vec<BoxFuture<'static, Tried>>, Error> {
         self.in_hand.fetch_add(1, Ordering::SeqCst);

@@ -24,6 +24,8 @@ use crate::{Clock, Error, Wake};
 pub const LEASE: Duration = Duration::from_secs(25);
 /// How long one step may take: it is done, or has failed, before anybody takes the run over.
 const STEP_MAX: Duration = Duration::from_secs(20);
+/// How many runs are stepped at once.
+const AT_ONCE: usize = 32;
 /// The longest pause between two attempts of a step.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -187,17 +189,18 @@ impl Workflows for Embedded {
         id: &'a str,
         happened: &'a Happened,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        async move {
-            Ok(workflow_runs::tell_in(tx, id, &serde_json::to_value(happened)?).await?)
-        }
-        .boxed()
+        async move { Ok(workflow_runs::tell_in(tx, id, &serde_json::to_value(happened)?).await?) }
+            .boxed()
     }
 }
 
 impl Work for Embedded {
     /// When the run is due again, if it is known.
     type Done = Option<Timestamp>;
-    const ROOM: usize = 32;
+
+    fn room(&self) -> usize {
+        AT_ONCE
+    }
 
     async fn claim(&self, room: usize) -> Result<Vec<BoxFuture<'static, Self::Done>>, Error> {
         let engine = &self.engine;
@@ -322,10 +325,12 @@ impl Engine {
             Ok(Stepped { next, work: None }) => {
                 return Ok(self.goes(&next, persist(|| self.keep(taken, &next)).await?));
             }
-            Ok(Stepped { next, work: Some(work) }) => match self.keep_in(work, taken, &next).await {
-                Ok(saved) => return Ok(self.goes(&next, saved)),
-                Err(error) => chain(&error),
-            },
+            Ok(Stepped { next, work: Some(work) }) => {
+                match self.keep_in(work, taken, &next).await {
+                    Ok(saved) => return Ok(self.goes(&next, saved)),
+                    Err(error) => chain(&error),
+                }
+            }
             Err(why) => why,
         };
         let (attempts, reason) = (claimed.attempts, why.as_str());

@@ -51,6 +51,7 @@ fn assembled(database: &Database, bell: fn(&Wake) -> Bell) -> (Spine, UnboundedR
         handle: starts,
         exhausted: None,
         attempts_max: 3,
+        at_once: 64,
     }];
     let timers = vec![Timer::new("three", Duration::from_secs(1), || async { Ok::<_, String>(3) })];
     let (broker, driver, duties) = (None, None, Duties::ALL);

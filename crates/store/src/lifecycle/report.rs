@@ -61,7 +61,15 @@ pub struct Heard {
 impl<E> Report<E> {
     /// A report of `event`.
     pub fn new(event: E, event_id: EventId, actor: Actor) -> Self {
-        Self { event, event_id, actor, cause: None, payload: Facts::NONE, heard: None, keeps: Vec::new() }
+        Self {
+            event,
+            event_id,
+            actor,
+            cause: None,
+            payload: Facts::NONE,
+            heard: None,
+            keeps: Vec::new(),
+        }
     }
 
     /// The same, about this operation: the one it begins, or the one whose result it brings.

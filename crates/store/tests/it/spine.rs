@@ -427,7 +427,10 @@ async fn a_run_starts_once_hears_a_repeated_word_once_and_nothing_after_its_end(
     let expected = json!([workflow_runs::started(), finished(1), finished(2), finished(1)]);
     assert_eq!(pending(store, "r").await, expected);
     let claimed = take(store, now).await.remove(0);
-    assert_eq!(workflow_runs::finish(store, taken(&claimed), now).await.expect("it ends"), Saved::Over);
+    assert_eq!(
+        workflow_runs::finish(store, taken(&claimed), now).await.expect("it ends"),
+        Saved::Over
+    );
     assert!(!workflow_runs::tell(store, "r", &finished(3)).await.expect("it is answered"));
     assert!(!start(store, "r").await, "also after its end");
     assert!(take(store, now + LEASED + LEASED).await.is_empty());

@@ -33,7 +33,7 @@ fn whole_trace(collector: &Collector, calling: &Calling) -> Vec<Span> {
     let mut spans = Vec::new();
     for _ in 0..3_000 {
         spans = collector.of_trace(calling.trace);
-        let ends = spans.iter().any(|span| span.name == "provision: task_finished");
+        let ends = spans.iter().any(|span| span.name == "notifier: provisioning.active");
         let processes: BTreeSet<&str> = spans.iter().map(|span| span.process.as_str()).collect();
         if ends && processes.len() >= 5 && orphans(&spans, calling).is_empty() {
             return spans;
@@ -74,7 +74,7 @@ async fn what_is_killed_is_started_again_and_nothing_is_lost() {
     assert_eq!(before.len(), 10, "two of each role, NATS and Temporal: {before:?}");
     assert_eq!(json(&CREATING.ok(&whole, &create("first")))["status"], "active");
     let spans = whole_trace(&collector, &CREATING);
-    has(&spans, &["POST /api/v1/allocations", "relay: provisioning.requested"]);
+    has(&spans, &["POST /api/v1/allocations", "relay: provisioning.active"]);
     has(&spans, &["provision: started", "agent: slice.vm_provision", "phase: ssh_reachable"]);
     let mut named: BTreeMap<String, String> =
         before.iter().map(|(name, process)| (process.clone(), name.clone())).collect();

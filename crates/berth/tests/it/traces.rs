@@ -49,8 +49,6 @@ async fn one_trace_leads_from_the_request_to_the_node_and_back() {
         &created,
         &[
             "POST /api/v1/allocations",
-            "relay: provisioning.requested",
-            "provisioner: provisioning.requested",
             "provision: started",
             "dispatch: slice.vm_provision",
             "agent: slice.vm_provision",
@@ -62,8 +60,9 @@ async fn one_trace_leads_from_the_request_to_the_node_and_back() {
             "phase: driver_probe",
             "POST /agent/v1/tasks/{id}/result",
             "result: slice.vm_provision",
-            "relay: node.task.finished",
             "provision: task_finished",
+            "relay: provisioning.active",
+            "notifier: provisioning.active",
         ],
     );
     hangs_together(&created, &CREATING);
@@ -127,8 +126,7 @@ async fn a_trace_goes_on_in_the_process_that_comes_after_a_death() {
 
     let spans = collector.of_trace(CREATING.trace);
     let after: Vec<Span> = spans.into_iter().filter(|span| span.process != first).collect();
-    has(&after, &["result: slice.vm_provision", "workflows: node.task.finished"]);
-    has(&after, &["provision: task_finished"]);
+    has(&after, &["result: slice.vm_provision", "provision: task_finished"]);
     database.remove().await;
 }
 

@@ -126,7 +126,16 @@ async fn r16_a_run_that_ends_while_it_is_down_has_ended_there_too_when_it_is_bac
     until("it is over", async || state(&bed, "a").await.1).await;
     let server = server.restart(false).await;
     let temporal = Temporal::new(temporal_options(server.url(), QUEUE));
-    let client = temporal.connect().await.expect("it connects");
+    // It listens a while before it serves.
+    let connecting = async {
+        loop {
+            if let Ok(client) = temporal.connect().await {
+                return client;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let client = timeout(2 * PATIENCE, connecting).await.expect("it connects");
     let run = client.get_workflow_handle::<Story>(temporal.workflow_id("a"));
     until("it is closed there", async || {
         let described = run.describe(WorkflowDescribeOptions::default()).await;

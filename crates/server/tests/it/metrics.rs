@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use server::measures::{Kind, MEASURES, Measure, table};
 
 use crate::api::{Api, told};
@@ -127,6 +127,14 @@ async fn what_waits_is_measured_by_a_timer_and_told_as_the_table_says() {
     let made = api.send("POST", "/api/v1/allocations", &api.tenant, &api.wish(1)).await;
     assert_eq!(made.status.as_u16(), 201, "{made:?}");
     assert_eq!(api.get("/api/v1/allocations/nothing", &api.tenant).await.status.as_u16(), 400);
+    let text = measure().await;
+    assert_eq!(value(&text, "berth_workflow_runs", Some(("state", "open"))), 1.0, "begun with it");
+    api.house.settle().await;
+    // What a restart asks for comes over the bus.
+    let id = made.json()["id"].as_str().expect("an id").to_owned();
+    let restart = format!("/api/v1/allocations/{id}/restart");
+    let asked = api.send("POST", &restart, &api.tenant, &json!({})).await;
+    assert_eq!(asked.status.as_u16(), 202, "{asked:?}");
     let text = measure().await;
     assert!(value(&text, "berth_outbox_waiting", None) >= 1.0);
     assert!(value(&text, "berth_outbox_lag_seconds", None) > 0.0);

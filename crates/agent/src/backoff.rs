@@ -8,7 +8,8 @@ use crate::client::GatewayError;
 use crate::clock::Dice;
 
 const FIRST: Duration = Duration::from_millis(250);
-const MOST: Duration = Duration::from_secs(30);
+/// Short, so that a fleet is back soon: how many are let in at a time is the gateway's to say, and to be turned away costs it nothing.
+const MOST: Duration = Duration::from_secs(8);
 const REVOKED: Duration = Duration::from_secs(60);
 
 /// The waits of one series of attempts.
@@ -56,10 +57,11 @@ mod tests {
     use crate::clock::Dice;
 
     #[test]
-    fn the_ceiling_doubles_up_to_half_a_minute() {
+    fn the_ceiling_doubles_up_to_a_few_seconds() {
         assert_eq!(ceiling(1), Duration::from_millis(250));
         assert_eq!(ceiling(3), Duration::from_secs(1));
-        assert_eq!(ceiling(u32::MAX), Duration::from_secs(30));
+        assert_eq!(ceiling(6), Duration::from_secs(8));
+        assert_eq!(ceiling(u32::MAX), Duration::from_secs(8));
     }
 
     #[test]

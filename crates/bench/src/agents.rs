@@ -18,6 +18,8 @@ use crate::raw::{self, Length};
 use crate::release::until_counted;
 use crate::stage::{ALL_ROLES, Setting, Stage};
 
+/// How many agents the goals of one task at a time are said for.
+const SOME: usize = 1_000;
 /// What the goal of many agents is said for.
 const TASKS_PER_SECOND: f64 = 200.0;
 /// So slowly that they do not meet.
@@ -64,13 +66,16 @@ async fn sorted_behind(
     Ok(found)
 }
 
-/// With some agents, and in a long run with many.
+/// With some agents, and in a long run with many. Whoever has no time gets the one or the other, by how many they ask for.
 pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
+    let many = if plan.agents > SOME { "P10" } else { "P9" };
     if plan.quick {
-        return waiting(plan, plan.agents, "P9").await;
+        return waiting(plan, plan.agents, many).await;
     }
-    let mut all = waiting(plan, 1_000.min(plan.agents), "P9").await?;
-    all.extend(waiting(plan, plan.agents, "P10").await?);
+    let mut all = waiting(plan, SOME.min(plan.agents), "P9").await?;
+    if plan.agents > SOME {
+        all.extend(waiting(plan, plan.agents, many).await?);
+    }
     Ok(all)
 }
 
@@ -97,11 +102,15 @@ async fn tasks(
     plan: Plan,
     goal: &'static str,
 ) -> anyhow::Result<Vec<Figure>> {
-    let (rate, most) =
-        if goal == "P10" { (TASKS_PER_SECOND, 2_000) } else { (SELDOM_PER_SECOND, 400) };
-    let most = (if plan.quick { 100 } else { most }).min(agents);
-    let Dispatched { claimed, received, became, mood } = dispatch(stage, rate, most).await?;
-    let note = format!("{agents} agents, {rate:.0} tasks/s, {} tasks", received.len());
+    let (rate, most, few) =
+        if goal == "P10" { (TASKS_PER_SECOND, 2_000, 600) } else { (SELDOM_PER_SECOND, 400, 100) };
+    let most = (if plan.quick { few } else { most }).min(agents);
+    let Dispatched { claimed, received, became, mood, queued_per_second } =
+        dispatch(stage, rate, most).await?;
+    let note = format!(
+        "{agents} agents, {rate:.0} allocations/s asked for, {queued_per_second:.0} tasks/s queued, {} tasks",
+        received.len()
+    );
     let of =
         |goal, what: &str| Figure::less(goal, format!("agents.{agents}.{what}"), "ms").note(&note);
     let once =
@@ -128,6 +137,8 @@ pub(crate) struct Dispatched {
     pub(crate) received: Vec<f64>,
     became: Vec<f64>,
     pub(crate) mood: Mood,
+    /// How many of them there really were in a second.
+    queued_per_second: f64,
 }
 
 /// So many allocations at so many a second, each of a whole node, so that each task goes to another agent.
@@ -146,12 +157,23 @@ pub(crate) async fn dispatch(stage: &Stage, rate: f64, count: usize) -> anyhow::
         received: sorted_behind(&sql, RECEIVED, received).await?,
         became: sorted_behind(&sql, BECAME, became).await?,
         mood: mood.asking(seen.client_cpu),
+        queued_per_second: queued_per_second(&sql, tasks).await?,
     };
     sql.close().await;
     let Dispatched { received, became, .. } = &dispatched;
     ensure!(received.len() >= seen.took.len(), "only {} tasks were received", received.len());
     ensure!(became.len() == seen.took.len(), "only {} results became states", became.len());
     Ok(dispatched)
+}
+
+/// How many tasks were queued in a second, from the first of them to the last, without those that were there before.
+async fn queued_per_second(sql: &PgPool, before: usize) -> anyhow::Result<f64> {
+    let rate = sqlx::query_scalar(
+        "SELECT (count(*) / nullif(extract(epoch FROM max(created_at) - min(created_at)), 0))::float8
+           FROM (SELECT created_at FROM node_tasks ORDER BY created_at OFFSET $1) AS task",
+    );
+    let rate: Option<f64> = rate.bind(i64::try_from(before)?).fetch_one(sql).await?;
+    Ok(rate.unwrap_or(f64::NAN))
 }
 
 /// What it costs that they are there: memory, CPU, and commits against what the database can do.

@@ -1,16 +1,18 @@
-//! Where what many ask at the same time is answered together: tokens are looked up, requests judged and admitted, several by one
-//! statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
+//! Where what many ask at the same time is answered together: tokens and certificates are looked up, requests judged and admitted, several
+//! by one statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
 
 use jiff::Timestamp;
 use spine::together::Limits;
 use spine::{Clock, Together};
 use store::Store;
 use store::api_tokens::{self, Live};
+use store::node_agents::Shown;
 use store::placement::{self, Asked, Terms};
 
 use crate::Error;
 use crate::allocation::admit::{self, Verdict, Wish};
 use crate::idempotency::expired_before;
+use crate::node::enrol;
 use crate::policies::Current;
 
 /// What is only read. A batch is a statement.
@@ -26,6 +28,7 @@ pub struct Desks {
     clock: Clock,
     current: Current,
     tokens: Together<[u8; 32], Told<Option<Live>>>,
+    certificates: Together<[u8; 32], Told<Option<Shown>>>,
     terms: Together<Asked, Told<Terms>>,
     admissions: Together<Wish, Verdict>,
 }
@@ -38,6 +41,11 @@ impl Desks {
         let tokens = Together::new("tokens", READS, move |hashes: Vec<[u8; 32]>| {
             let store = of.clone();
             async move { told(api_tokens::find_live_by_hash(&store, &hashes).await, hashes.len()) }
+        });
+        let of = (store.clone(), clock.clone());
+        let certificates = Together::new("certificates", READS, move |shown: Vec<[u8; 32]>| {
+            let (store, clock) = of.clone();
+            async move { told(enrol::look_up(&store, &clock, &shown).await, shown.len()) }
         });
         let of = (store.clone(), clock.clone(), current.clone());
         let terms = Together::new("terms", READS, move |asked: Vec<Asked>| {
@@ -55,7 +63,7 @@ impl Desks {
                 admit::together(&store, (now, expired), wishes).await
             }
         });
-        Desks { store, clock, current, tokens, terms, admissions }
+        Desks { store, clock, current, tokens, certificates, terms, admissions }
     }
 
     /// The live token with that hash.
@@ -64,6 +72,14 @@ impl Desks {
             return Ok(live?);
         }
         Ok(api_tokens::find_live_by_hash(&self.store, &[hash]).await?.pop().flatten())
+    }
+
+    /// Who shows the certificate with that SHA-256.
+    pub(crate) async fn certificate(&self, shown: [u8; 32]) -> Result<Option<Shown>, Error> {
+        if let Told::Answer(known) = self.certificates.ask(shown).await? {
+            return Ok(known?);
+        }
+        Ok(enrol::look_up(&self.store, &self.clock, &[shown]).await?.pop().flatten())
     }
 
     /// On what terms somebody may have something.

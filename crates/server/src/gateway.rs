@@ -1,12 +1,15 @@
 //! The node gateway: what agents say and ask, on a listener of its own. Who somebody is, is the certificate of the
-//! connection, looked up for every request; a revoked one is out at once, also in the middle of a wait.
+//! connection. Whether it is good the database is asked for every request, for those that come together in one statement; a revoked one is
+//! out at once, also in the middle of a wait.
 
 mod duties;
 mod enrolments;
+mod met;
 mod polls;
 
 use std::future::pending;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
@@ -17,6 +20,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use control::node::enrol::{self, AgentIdentity};
 use control::node::heartbeat::{self, Collector};
+use control::node::roll_call::{RollCall, roll_call};
 use control::node::task;
 use control::{Ctx, Error};
 use domain::ids::NodeTaskId;
@@ -27,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL_HEADER, PhaseBatch,
-    Renewal, TaskResult, WAIT_SECONDS,
+    Renewal, SignedTask, TaskResult, WAIT_SECONDS,
 };
 use wire::problem::ProblemCode;
 
@@ -39,6 +43,7 @@ use crate::tls::{AcceptAgents, Shown};
 use crate::{Ending, Limits};
 pub use duties::Duties;
 use enrolments::Enrolments;
+pub(crate) use met::Met;
 use polls::Polls;
 
 /// How long a wait lasts that begins when the gateway is ending already: not long, and not so short that agents would do nothing
@@ -69,6 +74,7 @@ struct Gateway {
     ctx: Ctx,
     limits: Limits,
     heartbeats: Collector,
+    roll_call: RollCall,
     enrolments: Arc<Enrolments>,
     polls: Arc<Polls>,
     ending: Ending,
@@ -109,9 +115,17 @@ pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
     // Every agent asks the same few things.
     let ctx = ctx.hot();
     let (heartbeats, flusher) = heartbeat::collector(&ctx);
+    let (roll_call, caller) = roll_call(&ctx);
     let enrolments = Arc::new(Enrolments::new(limits.enrolments_per_peer_per_minute));
-    let duties = Duties::new(ctx.clone(), flusher, Arc::clone(&enrolments), ending.clone());
-    let gateway = Gateway { ctx, limits, heartbeats, enrolments, polls: Arc::default(), ending };
+    let duties = Duties {
+        ctx: ctx.clone(),
+        flusher,
+        caller,
+        enrolments: Arc::clone(&enrolments),
+        ending: ending.clone(),
+    };
+    let polls = Arc::default();
+    let gateway = Gateway { ctx, limits, heartbeats, roll_call, enrolments, polls, ending };
     let router = Router::new()
         .route("/agent/v1/enroll", post(enrol))
         .route("/agent/v1/certificate", post(renew))
@@ -123,27 +137,44 @@ pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
     (frame::around(router, &limits, Some(WHOLE)), duties)
 }
 
-/// The agent that asks. A door that takes this is closed to everybody else, before anything of the body is read.
+/// The agent that asks, and was asked about just now. A door that takes this is closed to everybody else, before anything of the body
+/// is read.
 struct Agent(AgentIdentity);
 
 impl FromRequestParts<Gateway> for Agent {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
-        gateway.identify(Asking::of(parts)?).await.map(Agent)
+        let asking = Asking::of(parts)?;
+        gateway.identify(&asking).await.map(Agent)
+    }
+}
+
+/// Somebody who was asked about when they first spoke on this connection, and will be again by what is done for them.
+struct Known {
+    identity: AgentIdentity,
+    certificate: [u8; 32],
+}
+
+impl FromRequestParts<Gateway> for Known {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+        let asking = Asking::of(parts)?;
+        let (_, identity) = gateway.meet(&asking).await?;
+        Ok(Known { identity, certificate: asking.certificate })
     }
 }
 
 /// What somebody shows of themselves, and how they speak.
-#[derive(Clone, Copy)]
 struct Asking {
-    shown: Shown,
+    certificate: [u8; 32],
+    met: Arc<OnceLock<Met>>,
     protocol: u16,
 }
 
 impl Asking {
     fn of(parts: &Parts) -> Result<Asking, Refusal> {
-        let shown = parts.extensions.get::<Shown>().copied().unwrap_or(Shown(None));
         let protocol = match parts.headers.get(PROTOCOL_HEADER) {
             None => PROTOCOL_UNSAID,
             Some(said) => {
@@ -153,17 +184,36 @@ impl Asking {
                 })?
             }
         };
-        Ok(Asking { shown, protocol })
+        let shown = parts.extensions.get::<Shown>();
+        let Some((certificate, met)) = shown.and_then(|shown| Some((shown.certificate?, &shown.met))) else {
+            let detail = "An agent shows its certificate. To get one, enrol.";
+            return Err(Refusal::new(ProblemCode::Unauthenticated, detail));
+        };
+        Ok(Asking { certificate, met: Arc::clone(met), protocol })
     }
 }
 
 impl Gateway {
-    async fn identify(&self, asking: Asking) -> Result<AgentIdentity, Refusal> {
-        let Shown(Some(fingerprint)) = asking.shown else {
-            let detail = "An agent shows its certificate. To get one, enrol.";
-            return Err(Refusal::new(ProblemCode::Unauthenticated, detail));
-        };
-        Ok(enrol::identify(&self.ctx, &fingerprint, asking.protocol).await?)
+    /// Asks who it is, and whether it may speak.
+    async fn identify(&self, asking: &Asking) -> Result<AgentIdentity, Refusal> {
+        let identify = enrol::identify(&self.ctx, &asking.certificate, asking.protocol);
+        // Whoever waits for work has room for what it waits for, and none for what it does in between.
+        Ok(Box::pin(identify).await?)
+    }
+
+    /// The next task for the agent, if there is one.
+    async fn claim(&self, identity: &AgentIdentity) -> Result<Option<SignedTask>, Refusal> {
+        Ok(Box::pin(task::claim(&self.ctx, identity)).await?)
+    }
+
+    /// Who it is. Only the first on a connection is asked about here, so whoever takes this asks whether it may still speak.
+    async fn meet<'a>(&self, asking: &'a Asking) -> Result<(&'a Met, AgentIdentity), Refusal> {
+        if let Some(met) = asking.met.get() {
+            enrol::understood(asking.protocol)?;
+            return Ok((met, AgentIdentity { protocol: asking.protocol, ..met.identity }));
+        }
+        let identity = self.identify(asking).await?;
+        Ok((asking.met.get_or_init(|| Met::new(identity, &self.ctx.wake)), identity))
     }
 }
 
@@ -208,10 +258,10 @@ async fn renew(
 
 async fn beat(
     State(gateway): State<Gateway>,
-    Agent(identity): Agent,
+    Known { identity, certificate }: Known,
     Said(heartbeat): Said<Heartbeat>,
 ) -> Result<Json<HeartbeatAnswer>, Refusal> {
-    Ok(Json(gateway.heartbeats.beat(&identity, &heartbeat).await?))
+    Ok(Json(gateway.heartbeats.beat(&identity, certificate, &heartbeat).await?))
 }
 
 async fn phases(
@@ -232,27 +282,44 @@ async fn finish(
     Ok(Json(task::finish(&gateway.ctx, &identity, NodeTaskId(id), &result).await?))
 }
 
-/// Waits for work. Whatever wakes it, it asks again who it is working for.
+/// Waits for work. It looks for some only if there may be some, and before that asks who it is working for; so it does whenever it is woken.
+/// A wait that begins with nothing to look for is asked about together with the others that do.
 async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
-    let (parts, _) = request.into_parts();
-    let asking = Asking::of(&parts)?;
-    let mut identity = gateway.identify(asking).await?;
+    let asking = Asking::of(&request.into_parts().0)?;
+    let mut asked = asking.met.get().is_none();
+    let (met, mut identity) = gateway.meet(&asking).await?;
     let node = identity.node_id;
     let poll = gateway.polls.begin(node);
     // Before the first look for work: what is queued after it rings.
     let bell = gateway.ctx.wake.on(Ring::Node(node.uuid()));
+    let mut look = met.look();
+    if look.is_some() && !asked {
+        identity = gateway.identify(&asking).await?;
+        asked = true;
+    }
+    let mut roll_call = pin!(gateway.roll_call.of(asking.certificate));
     let last = gateway.ending.is_draining();
     let patience = if last { LAST_WAIT } else { polls::patience() };
-    let mut over = std::pin::pin!(timeout(patience, pending::<()>()));
+    let mut over = pin!(timeout(patience, pending::<()>()));
     loop {
-        if let Some(task) = task::claim(&gateway.ctx, &identity).await? {
-            return Ok(Json(task).into_response());
+        if let Some(look) = look.take() {
+            if let Some(task) = gateway.claim(&identity).await? {
+                return Ok(Json(task).into_response());
+            }
+            met.found_nothing(look);
         }
         // Only the wait is cut short, never a claim: a task that was handed out must be handed over.
         tokio::select! {
-            () = bell.notified() => identity = gateway.identify(asking).await?,
+            () = bell.notified() => {
+                identity = gateway.identify(&asking).await?;
+                (look, asked) = (met.look(), true);
+            }
+            stands = roll_call.as_mut(), if !asked => {
+                stands?;
+                asked = true;
+            }
             () = poll.displaced() => {
-                gateway.identify(asking).await?;
+                gateway.identify(&asking).await?;
                 return Ok(StatusCode::NO_CONTENT.into_response());
             }
             _ = over.as_mut() => return Ok(StatusCode::NO_CONTENT.into_response()),

@@ -6,7 +6,7 @@ mod turns;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -27,6 +27,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::Limits;
+use crate::gateway::Met;
 use crate::listen::Accept;
 use turns::Turns;
 
@@ -38,9 +39,14 @@ const OWN_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// It is good from a little before it was made, for nodes whose clocks are behind.
 const OWN_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// The SHA-256 of the certificate that was shown in the handshake, if one was. Every request carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown(pub Option<[u8; 32]>);
+/// Who is at the other end of a connection. Every request carries it, and all of one connection the same.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// The SHA-256 of the certificate that was shown in the handshake, if one was.
+    pub certificate: Option<[u8; 32]>,
+    /// Whose it is, once somebody has asked.
+    pub(crate) met: Arc<OnceLock<Met>>,
+}
 
 /// Makes TLS connections of TCP connections. Clones share the turns.
 #[derive(Clone)]
@@ -79,8 +85,8 @@ impl Accept for AcceptAgents {
         let resumed = connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
         counted(if resumed { "resumed" } else { "full" });
         let leaf = connection.peer_certificates().and_then(<[_]>::first);
-        let shown = Shown(leaf.map(|leaf| sha256(leaf)));
-        Ok((stream, shown))
+        let certificate = leaf.map(|leaf| sha256(leaf));
+        Ok((stream, Shown { certificate, met: Arc::default() }))
     }
 }
 

@@ -207,17 +207,19 @@ pub struct Shown {
     pub outlived_by_older: bool,
 }
 
-/// The agent with that certificate, unless it was revoked, or its node retired, or the certificate has ended.
+/// Who shows these certificates, in their order: none for one whose agent was revoked, or its node retired, or that has ended
+/// itself. The one statement by which agents are known, of one request or of many together.
 ///
 /// # Errors
 /// When the database fails.
 pub async fn find(
     store: &Store,
-    fingerprint: &[u8; 32],
+    fingerprints: &[[u8; 32]],
     now: Timestamp,
     grace_until: Timestamp,
-) -> Result<Option<Shown>, Error> {
-    let row = sqlx::query(
+) -> Result<Vec<Option<Shown>>, Error> {
+    let asked: Vec<&[u8]> = fingerprints.iter().map(<[u8; 32]>::as_slice).collect();
+    let rows = sqlx::query(
         "SELECT agent.id, agent.node_id, certificate.not_after,
                 EXISTS (
                     SELECT 1
@@ -225,26 +227,44 @@ pub async fn find(
                      WHERE older.agent_id = agent.id
                        AND older.not_after > $3
                        AND older.created_at < certificate.created_at
-                )
-           FROM node_certificates AS certificate
-           JOIN node_agents AS agent ON agent.id = certificate.agent_id AND agent.revoked_at IS NULL
-           JOIN nodes AS node ON node.id = agent.node_id AND node.status <> 'retired'
-          WHERE certificate.fingerprint = $1 AND certificate.not_after > $2",
+                ),
+                asked.place
+           FROM unnest($1::bytea[]) WITH ORDINALITY AS asked (fingerprint, place)
+          CROSS JOIN LATERAL (
+                SELECT agent_id, not_after, created_at
+                  FROM node_certificates
+                 WHERE fingerprint = asked.fingerprint AND not_after > $2
+                 LIMIT 1) AS certificate
+          CROSS JOIN LATERAL (
+                SELECT id, node_id
+                  FROM node_agents
+                 WHERE id = certificate.agent_id AND revoked_at IS NULL
+                 LIMIT 1) AS agent
+          CROSS JOIN LATERAL (
+                SELECT 1
+                  FROM nodes
+                 WHERE id = agent.node_id AND status <> 'retired'
+                 LIMIT 1) AS node",
     )
-    .bind(fingerprint)
+    .bind(&asked)
     .bind(now.to_sqlx())
     .bind(grace_until.to_sqlx())
-    .fetch_optional(store.pool())
+    .fetch_all(store.pool())
     .await?;
-    let read = |row: sqlx::postgres::PgRow| -> Result<Shown, Error> {
-        Ok(Shown {
-            agent_id: row.try_get(0)?,
-            node: NodeId(row.try_get(1)?),
-            not_after: row.try_get::<jiff_sqlx::Timestamp, _>(2)?.to_jiff(),
-            outlived_by_older: row.try_get(3)?,
-        })
-    };
-    row.map(read).transpose()
+    let mut found = vec![None; asked.len()];
+    for row in &rows {
+        let place: i64 = row.try_get(4)?;
+        let here = usize::try_from(place - 1).ok().and_then(|place| found.get_mut(place));
+        if let Some(here) = here {
+            *here = Some(Shown {
+                agent_id: row.try_get(0)?,
+                node: NodeId(row.try_get(1)?),
+                not_after: row.try_get::<jiff_sqlx::Timestamp, _>(2)?.to_jiff(),
+                outlived_by_older: row.try_get(3)?,
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Ends the certificates that came before this one of the same agent, at `not_after` at the latest.

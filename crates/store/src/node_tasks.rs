@@ -15,7 +15,7 @@ use wire::node::{Phase, PhaseStatus, TaskKind};
 use crate::lifecycle::stored::{self, Locked};
 use crate::lifecycle::{Birth, Kept, Report, births_in, write_locked};
 use crate::prune::{Prune, pruning};
-use crate::{Error, Ring, Tx};
+use crate::{Error, Ring, Store, Tx};
 
 /// A task to be.
 #[derive(Clone, Debug)]
@@ -243,6 +243,22 @@ pub async fn report(
     report: &Report<Event>,
 ) -> Result<Outcome<Status>, Error> {
     write_locked::<NodeTask>(tx, task.id.uuid(), report, Some(row)).await
+}
+
+/// The nodes for which something is queued, and has been for so many seconds.
+///
+/// # Errors
+/// When the database fails.
+pub async fn nodes_with_queued(store: &Store, for_seconds: f64) -> Result<Vec<NodeId>, Error> {
+    let rows = sqlx::query(
+        "SELECT DISTINCT node_id
+           FROM node_tasks
+          WHERE status = 'queued' AND created_at < clock_timestamp() - make_interval(secs => $1)",
+    )
+    .bind(for_seconds)
+    .fetch_all(store.pool())
+    .await?;
+    rows.iter().map(|row| Ok(NodeId(row.try_get(0)?))).collect()
 }
 
 /// The tasks of an allocation that are queued or handed out.

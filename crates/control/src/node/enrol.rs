@@ -5,9 +5,10 @@ use domain::ids::{EventId, NodeId};
 use domain::machines::{Node, node};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Source};
+use spine::Clock;
 use store::lifecycle::{Actor, Report, apply};
-use store::node_agents::{self, NewCertificate, Spent};
-use store::{Ring, Tx, nodes};
+use store::node_agents::{self, NewCertificate, Shown, Spent};
+use store::{Ring, Store, Tx, nodes};
 use uuid::Uuid;
 use wire::node::{Certificate, Enrolment, PROTOCOL, PROTOCOL_OLDEST, Renewal, is_understood};
 use wire::seal::Purpose;
@@ -27,7 +28,7 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// Every refused token gets the same words: they do not say which part of it was wrong.
 const REFUSED_TOKEN: Error =
     Error::Unauthenticated("this join token can't be used; ask for a new one");
-const REFUSED_CERTIFICATE: Error =
+pub(super) const REFUSED_CERTIFICATE: Error =
     Error::Unauthenticated("this certificate is not good, or not any more");
 
 /// An agent whose certificate was looked up for this very request.
@@ -138,8 +139,8 @@ pub async fn renew(
     Ok(handed_out(ctx, issued, not_after))
 }
 
-/// Who shows the certificate with this SHA-256. One look by key; asked for every request, so that whoever is revoked is
-/// out at once.
+/// Who shows the certificate with this SHA-256. One look by key, shared with those who come at the same time; asked for every request, so
+/// that whoever is revoked is out at once.
 ///
 /// # Errors
 /// [`Error::Unauthenticated`] when nobody does who may still speak; [`Error::Invalid`] in a version that is not understood.
@@ -148,16 +149,27 @@ pub async fn identify(
     fingerprint: &[u8; 32],
     protocol: u16,
 ) -> Result<AgentIdentity, Error> {
-    let now = ctx.clock.now();
-    let grace_until = now.saturating_add(RENEWAL_GRACE).unwrap_or(Timestamp::MAX);
-    let shown = node_agents::find(&ctx.store, fingerprint, now, grace_until).await?;
-    let shown = shown.ok_or(REFUSED_CERTIFICATE)?;
+    let shown = ctx.desks.certificate(*fingerprint).await?.ok_or(REFUSED_CERTIFICATE)?;
     if shown.outlived_by_older {
-        node_agents::end_older(&ctx.store, fingerprint, grace_until).await?;
+        node_agents::end_older(&ctx.store, fingerprint, grace_until(ctx.clock.now())).await?;
     }
-    let node_agents::Shown { agent_id, node: node_id, not_after, .. } = shown;
+    let Shown { agent_id, node: node_id, not_after, .. } = shown;
     understood(protocol)?;
     Ok(AgentIdentity { agent_id, node_id, not_after, protocol })
+}
+
+/// Who shows these certificates, as the database says it now.
+pub(crate) async fn look_up(
+    store: &Store,
+    clock: &Clock,
+    fingerprints: &[[u8; 32]],
+) -> Result<Vec<Option<Shown>>, store::Error> {
+    let now = clock.now();
+    node_agents::find(store, fingerprints, now, grace_until(now)).await
+}
+
+fn grace_until(now: Timestamp) -> Timestamp {
+    now.saturating_add(RENEWAL_GRACE).unwrap_or(Timestamp::MAX)
 }
 
 /// Cuts a node's agent off; says whether it had one. Its polls are woken to find out.

@@ -1,4 +1,4 @@
-//! Signs of life. Those that arrive together share a statement and a commit; one that comes alone does not wait.
+//! Signs of life. Those that arrive within a moment share a statement and a commit; one that comes alone does not wait.
 //! A heartbeat never changes what is free: claims do. It ends a silence, and a sweep begins one.
 
 use std::collections::{HashMap, HashSet};
@@ -10,21 +10,18 @@ use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Source, Value};
 use serde::Serialize;
 use store::lifecycle::{Actor, Report, apply};
+use store::node_agents::Shown;
 use store::nodes::{self, Beat, Heard, Silent};
 use store::{allocations, node_outages};
-use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 
-use super::enrol::{AgentIdentity, understood};
+use super::enrol::{AgentIdentity, REFUSED_CERTIFICATE, look_up, understood};
+use super::rounds::{Line, Rounds, rounds};
 use crate::{Ctx, Error};
 
 mod bounds;
 
-/// How many heartbeats may wait to be written.
-const WAITING_MAX: usize = 4_096;
-/// How many share a statement.
-const BATCH_MAX: usize = 256;
 /// How many silent nodes a sweep looks at a time.
 const SWEEP_BATCH: i64 = 200;
 
@@ -57,18 +54,30 @@ pub async fn beat(
 #[derive(Clone)]
 pub struct Collector {
     ctx: Ctx,
-    sender: mpsc::Sender<Waiting>,
+    line: Line<Waiting, Written>,
 }
 
 /// What writes the heartbeats that were handed in. One a process.
 pub struct Flusher {
     ctx: Ctx,
-    receiver: mpsc::Receiver<Waiting>,
+    rounds: Rounds<Waiting, Written>,
 }
 
+/// A heartbeat, and the SHA-256 of the certificate that was shown with it.
 struct Waiting {
     read: Read,
-    answer: oneshot::Sender<Option<Arc<Standings>>>,
+    certificate: [u8; 32],
+}
+
+/// What came of a heartbeat.
+#[derive(Clone)]
+enum Written {
+    /// So it stands after it.
+    Stands(Arc<Standings>),
+    /// Nothing: the certificate is not good any more.
+    Refused,
+    /// Nobody knows. What went wrong was logged once, for all of them.
+    Failed,
 }
 
 /// A heartbeat that is within bounds, with the allocations that it names.
@@ -85,67 +94,79 @@ struct Standings {
 
 /// A collector, and the flusher that has to [run](Flusher::run) for it.
 pub fn collector(ctx: &Ctx) -> (Collector, Flusher) {
-    let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    (Collector { ctx: ctx.clone(), sender }, Flusher { ctx: ctx.clone(), receiver })
+    let (line, rounds) = rounds();
+    (Collector { ctx: ctx.clone(), line }, Flusher { ctx: ctx.clone(), rounds })
 }
 
 impl Collector {
-    /// [`beat`], together with others that arrive now.
+    /// [`beat`], together with others that arrive now. Whether the certificate that was shown is good is asked with them, right before they
+    /// are written: whoever shows one need not have been asked about before.
     ///
     /// # Errors
-    /// As [`beat`].
+    /// As [`beat`]; [`Error::Unauthenticated`] when the certificate is not good.
     pub async fn beat(
         &self,
         identity: &AgentIdentity,
+        certificate: [u8; 32],
         heartbeat: &Heartbeat,
     ) -> Result<HeartbeatAnswer, Error> {
         let read = read(&self.ctx, identity, heartbeat)?;
         let named = read.named.clone();
-        let (sender, receiver) = oneshot::channel();
-        let stopped = || Error::Broken("nobody writes heartbeats down any more".to_owned());
-        let waiting = Waiting { read, answer: sender };
-        self.sender.send(waiting).await.map_err(|_| stopped())?;
-        let stands = receiver.await.map_err(|_| stopped())?;
-        // What went wrong was logged once, for the batch.
-        let stands = stands.ok_or(Error::Store(store::Error::Conflict))?;
-        answer(&self.ctx, identity, &stands, &named)
+        match self.line.ask(Waiting { read, certificate }).await? {
+            Written::Stands(stands) => answer(&self.ctx, identity, &stands, &named),
+            Written::Refused => Err(REFUSED_CERTIFICATE),
+            Written::Failed => Err(Error::Store(store::Error::Conflict)),
+        }
     }
 }
 
 impl Flusher {
     /// Writes until every [`Collector`] is gone.
     pub async fn run(mut self) {
-        let mut batch = Vec::with_capacity(BATCH_MAX);
-        // While one batch is written the next gathers: nobody waits for a clock.
-        while self.receiver.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            let mut newest: HashMap<NodeId, &Beat> = HashMap::with_capacity(batch.len());
-            let mut named = Vec::new();
-            for Waiting { read: Read { beat, named: names }, .. } in &batch {
-                named.extend_from_slice(names);
-                let kept = newest.entry(beat.node).or_insert(beat);
-                if kept.at < beat.at {
-                    *kept = beat;
+        while let Some(round) = self.rounds.next().await {
+            let (waiting, answers): (Vec<_>, Vec<_>) = round.into_iter().unzip();
+            let written = flush(&self.ctx, &waiting).await.unwrap_or_else(|error| {
+                if !store::fall::noticed(&error) {
+                    let (heartbeats, error) = (waiting.len(), error.chain());
+                    tracing::warn!(heartbeats, error, "heartbeats were not written");
                 }
-            }
-            let beats: Vec<&Beat> = newest.into_values().collect();
-            let stands = match write(&self.ctx, &beats, &named).await {
-                Ok(stands) => Some(Arc::new(stands)),
-                Err(error) if store::fall::noticed(&error) => None,
-                Err(error) => {
-                    tracing::warn!(
-                        heartbeats = batch.len(),
-                        error = error.chain(),
-                        "heartbeats were not written"
-                    );
-                    None
-                }
-            };
-            for Waiting { answer, .. } in batch.drain(..) {
+                vec![Written::Failed; waiting.len()]
+            });
+            for (written, answer) in written.into_iter().zip(answers) {
                 // Whoever is not listening any more has hung up.
-                let _ = answer.send(stands.clone());
+                let _ = answer.send(written);
             }
         }
     }
+}
+
+/// Writes the heartbeats of those who may still speak, the newest of each node, and says what came of each.
+async fn flush(ctx: &Ctx, waiting: &[Waiting]) -> Result<Vec<Written>, Error> {
+    let shown: Vec<[u8; 32]> = waiting.iter().map(|waiting| waiting.certificate).collect();
+    let known = look_up(&ctx.store, &ctx.clock, &shown).await?;
+    let speaks = |(waiting, shown): &(&Waiting, &Option<Shown>)| {
+        shown.is_some_and(|shown| shown.agent_id == waiting.read.beat.agent_id)
+    };
+    let mut newest: HashMap<NodeId, &Beat> = HashMap::with_capacity(waiting.len());
+    let mut named = Vec::new();
+    for (Waiting { read: Read { beat, named: names }, .. }, _) in waiting.iter().zip(&known).filter(speaks) {
+        named.extend_from_slice(names);
+        let kept = newest.entry(beat.node).or_insert(beat);
+        if kept.at < beat.at {
+            *kept = beat;
+        }
+    }
+    let beats: Vec<&Beat> = newest.into_values().collect();
+    let stands = if beats.is_empty() {
+        Standings { nodes: HashMap::new(), over: HashSet::new() }
+    } else {
+        write(ctx, &beats, &named).await?
+    };
+    let stands = Arc::new(stands);
+    let told = |pair| {
+        if speaks(&pair) { Written::Stands(Arc::clone(&stands)) } else { Written::Refused }
+    };
+    Ok(waiting.iter().zip(&known).map(told).collect())
 }
 
 fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Read, Error> {
@@ -196,37 +217,35 @@ fn answer(
 
 /// Writes heartbeats of different nodes, and says how the nodes stand then, and which allocations of those named are over.
 async fn write(ctx: &Ctx, beats: &[&Beat], named: &[Uuid]) -> Result<Standings, Error> {
-    let owned: Vec<Beat> = beats.iter().map(|beat| (*beat).clone()).collect();
-    let (mut heard, over) = hear(ctx, &owned, named).await?;
+    let (mut heard, over) = hear(ctx, beats, named).await?;
     // What somebody else holds is waited for one at a time, holding nothing.
     let found: HashSet<NodeId> = heard.iter().map(|heard| heard.node).collect();
-    for held in owned.iter().filter(|beat| owned.len() > 1 && !found.contains(&beat.node)) {
+    for held in beats.iter().filter(|beat| beats.len() > 1 && !found.contains(&beat.node)) {
         heard.extend(hear(ctx, std::slice::from_ref(held), &[]).await?.0);
     }
     metrics::counter!("berth_heartbeats_total").increment(beats.len() as u64);
     metrics::counter!("berth_heartbeat_commits_total").increment(1);
     let mut nodes: HashMap<NodeId, node::Status> =
         heard.iter().map(|heard| (heard.node, heard.status)).collect();
-    compare(&heard, &owned);
-    regain(ctx, &owned, &mut nodes).await?;
+    compare(&heard, beats);
+    regain(ctx, beats, &mut nodes).await?;
     Ok(Standings { nodes, over })
 }
 
 /// One statement and one commit for all of them.
 async fn hear(
     ctx: &Ctx,
-    beats: &[Beat],
+    beats: &[&Beat],
     named: &[Uuid],
 ) -> Result<(Vec<Heard>, HashSet<Uuid>), Error> {
     let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
     let lease_until = ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX);
     let mut tx = ctx.store.begin().await?;
     let heard = nodes::hear(&mut tx, beats, lease_until).await?;
-    let changed: Vec<&Beat> = heard
-        .iter()
-        .filter(|heard| heard.images_changed)
-        .filter_map(|heard| beats.iter().find(|beat| beat.node == heard.node))
-        .collect();
+    let other: HashSet<NodeId> =
+        heard.iter().filter(|heard| heard.images_changed).map(|heard| heard.node).collect();
+    let changed: Vec<&Beat> =
+        beats.iter().copied().filter(|beat| other.contains(&beat.node)).collect();
     if !changed.is_empty() {
         let of: Vec<NodeId> = changed.iter().map(|beat| beat.node).collect();
         let images: Vec<(NodeId, &str)> = changed.iter().flat_map(|beat| images_of(beat)).collect();
@@ -247,13 +266,14 @@ fn images_of(beat: &Beat) -> impl Iterator<Item = (NodeId, &str)> {
 }
 
 /// A node that has other GPUs than its record says is shown to operators, and counted. The record stays.
-fn compare(heard: &[Heard], beats: &[Beat]) {
-    let differs = |heard: &&Heard| {
-        let beat = beats.iter().find(|beat| beat.node == heard.node);
-        let gpus = beat.and_then(|beat| beat.inventory["gpus"].as_array()).map_or(0, Vec::len);
-        i64::try_from(gpus) != Ok(heard.slots)
+fn compare(heard: &[Heard], beats: &[&Beat]) {
+    let slots: HashMap<NodeId, i64> =
+        heard.iter().map(|heard| (heard.node, heard.slots)).collect();
+    let differs = |beat: &&&Beat| {
+        let gpus = beat.inventory["gpus"].as_array().map_or(0, Vec::len);
+        slots.get(&beat.node).is_some_and(|slots| i64::try_from(gpus) != Ok(*slots))
     };
-    let different = heard.iter().filter(differs).count();
+    let different = beats.iter().filter(differs).count();
     if different > 0 {
         metrics::counter!("berth_heartbeats_with_other_gpus_total").increment(different as u64);
     }
@@ -263,12 +283,13 @@ fn compare(heard: &[Heard], beats: &[Beat]) {
 /// life that had to wait until the node has fallen silent again says nothing.
 async fn regain(
     ctx: &Ctx,
-    beats: &[Beat],
+    beats: &[&Beat],
     stands: &mut HashMap<NodeId, node::Status>,
 ) -> Result<(), Error> {
     let oldest = silent_before(ctx);
     let mut back: Vec<&Beat> = beats
         .iter()
+        .copied()
         .filter(|beat| stands.get(&beat.node) == Some(&node::Status::Offline) && beat.at >= oldest)
         .collect();
     if back.is_empty() {

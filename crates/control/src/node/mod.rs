@@ -5,4 +5,6 @@ pub mod drain;
 pub mod enrol;
 pub mod heartbeat;
 
+pub mod roll_call;
+mod rounds;
 pub mod task;

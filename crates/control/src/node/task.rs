@@ -8,7 +8,7 @@ use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, N
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Outcome, Source, Value};
 use spine::workflow::Happened;
-use store::Tx;
+use store::{Ring, Tx};
 use store::lifecycle::{Actor, Birth, Report, apply};
 use store::node_tasks::{self, InHand, NewTask, PhaseRow, Sealed, Task};
 use tracing::Instrument as _;
@@ -28,6 +28,9 @@ use crate::{Ctx, Error};
 const MESSAGE_CHARS_MAX: usize = 512;
 /// The most phases that are taken at a time.
 const PHASES_MAX: usize = 256;
+
+/// What is queued for so long was not fetched by whoever was rung for.
+const UNFETCHED_SECONDS: f64 = 2.0;
 
 /// What is told of a task whose node has no agent any more.
 pub const AGENT_REVOKED: &str = "agent_revoked";
@@ -396,6 +399,18 @@ pub async fn sweep(ctx: &Ctx) -> Result<u64, Error> {
         swept += u64::from(sweep_one(ctx, task, None).await?);
     }
     Ok(swept)
+}
+
+/// Wakes agents of this process for whom something is queued that they have not fetched at once: what rang for it was missed, or somebody
+/// else held it while they looked. Called every few seconds, it bounds how long that goes unnoticed.
+///
+/// # Errors
+/// When the database fails.
+pub async fn ring_again(ctx: &Ctx) -> Result<(), Error> {
+    for node in node_tasks::nodes_with_queued(&ctx.store, UNFETCHED_SECONDS).await? {
+        ctx.wake.ring_here(&Ring::Node(node.uuid()));
+    }
+    Ok(())
 }
 
 /// One task in a transaction of its own: one that is contended does not hold the others up.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use control::node::task;
 use domain::machines::allocation::Status;
+use futures::FutureExt as _;
 use jiff::SignedDuration;
+use store::Ring;
 use testkit::{Act, House, envelope_of};
 use uuid::Uuid;
 use wire::Coded;
@@ -43,6 +45,24 @@ async fn tasks_are_handed_out_in_the_order_in_which_they_were_queued() {
         given.push(envelope_of(&next).allocation_id);
     }
     assert_eq!(given, asked);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_rang_while_nobody_heard_it_is_rung_for_again() {
+    let house = house().await;
+    queued(&house).await;
+    let node = house.first_node().identity.node_id;
+    let bell = house.ctx.wake.on(Ring::Node(node.uuid()));
+    task::ring_again(&house.ctx).await.expect("it looks");
+    assert!(bell.notified().now_or_never().is_none(), "whoever was rung for may be on the way");
+    let late = "UPDATE node_tasks SET created_at = created_at - interval '3 s'".to_owned();
+    house.database.tamper(&[late]).await;
+    task::ring_again(&house.ctx).await.expect("it looks");
+    assert!(bell.notified().now_or_never().is_some());
+    assert!(claim(&house).await.is_some());
+    task::ring_again(&house.ctx).await.expect("it looks");
+    assert!(bell.notified().now_or_never().is_none(), "it was fetched");
     house.close().await;
 }
 

@@ -13,13 +13,15 @@ use rcgen::{CertificateParams, KeyPair};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use serde_json::{Value, json};
 use server::{Ending, Limits, gateway};
 use testkit::House;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use wire::http::admin::{Because, FreshNode, NewNode};
@@ -78,8 +80,8 @@ impl Site {
         made.expect("a node").body
     }
 
-    /// Somebody who trusts our gateway, with this certificate and key if any.
-    fn somebody(&self, identity: Option<(&str, &KeyPair)>) -> Link {
+    /// How somebody speaks TLS who trusts our gateway, with this certificate and key if any.
+    fn tls(&self, identity: Option<(&str, &KeyPair)>) -> ClientConfig {
         let authority = self.house.ctx.keys.authority_pem();
         let mut roots = RootCertStore::empty();
         roots
@@ -90,7 +92,7 @@ impl Site {
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_root_certificates(roots);
-        let mut config = match identity {
+        match identity {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = vec![
@@ -100,7 +102,12 @@ impl Site {
                     PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
                 config.with_client_auth_cert(chain, key).expect("they belong together")
             }
-        };
+        }
+    }
+
+    /// Somebody who speaks so.
+    fn somebody(&self, identity: Option<(&str, &KeyPair)>) -> Link {
+        let mut config = self.tls(identity);
         config.alpn_protocols = vec![b"h2".to_vec()];
         let client = Client::builder()
             .tls_backend_preconfigured(config)
@@ -112,14 +119,37 @@ impl Site {
     }
 
     async fn enrol(&self, fresh: &FreshNode) -> Agent {
+        let (node, certificate, key) = self.certify(fresh).await;
+        let link = self.somebody(Some((&certificate, &key)));
+        Agent { node, certificate, link }
+    }
+
+    async fn certify(&self, fresh: &FreshNode) -> (NodeId, String, KeyPair) {
         let token = JoinToken::parse(&fresh.join_token).expect("a token");
         let key = KeyPair::generate().expect("a key");
         let (node_id, secret, csr) = (token.node_id, token.secret, csr(&key));
         let enrolment = Enrolment { protocol: PROTOCOL, node_id, secret, csr };
         let answer = self.somebody(None).post("enroll", &enrolment).await;
         let certificate: Certificate = answer.json().await.expect("a certificate");
-        let link = self.somebody(Some((&certificate.certificate, &key)));
-        Agent { node: NodeId(node_id), certificate: certificate.certificate, link }
+        (NodeId(node_id), certificate.certificate, key)
+    }
+
+    /// A heartbeat over a connection of its own: whether that went on where an earlier one was, and how it was answered.
+    async fn beat_once(&self, tls: &Arc<ClientConfig>) -> (bool, u16) {
+        let stream = TcpStream::connect(self.address).await.expect("it listens");
+        let name = "gateway.berth.internal".try_into().expect("a name");
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let mut stream = connector.connect(name, stream).await.expect("a handshake");
+        let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+        let body = serde_json::to_string(&heartbeat(&[])).expect("a heartbeat");
+        let head = "POST /agent/v1/heartbeat HTTP/1.1\r\nhost: gateway.berth.internal\r\nconnection: close";
+        let length = body.len();
+        let request = format!("{head}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (resumed, status.expect("a status"))
     }
 
     async fn agent_id(&self, certificate: &str) -> Uuid {
@@ -162,18 +192,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn beat(&self, images: &[&str]) -> Response {
-        let heartbeat = Heartbeat {
-            protocol: PROTOCOL,
-            agent_version: "1".to_owned(),
-            boot_id: Uuid::nil(),
-            gpus: Vec::new(),
-            images: images.iter().map(|image| (*image).to_owned()).collect(),
-            guests: Vec::new(),
-            leases: Vec::new(),
-            running: Vec::new(),
-            refused: 0,
-        };
-        self.link.post("heartbeat", &heartbeat).await
+        self.link.post("heartbeat", &heartbeat(images)).await
     }
 
     /// A wait that the gateway is certainly in. Of two waits the later ends the earlier, so that when one has ended, the
@@ -185,6 +204,20 @@ impl Agent {
         };
         assert_eq!(ended.status(), StatusCode::NO_CONTENT);
         other
+    }
+}
+
+fn heartbeat(images: &[&str]) -> Heartbeat {
+    Heartbeat {
+        protocol: PROTOCOL,
+        agent_version: "1".to_owned(),
+        boot_id: Uuid::nil(),
+        gpus: Vec::new(),
+        images: images.iter().map(|image| (*image).to_owned()).collect(),
+        guests: Vec::new(),
+        leases: Vec::new(),
+        running: Vec::new(),
+        refused: 0,
     }
 }
 
@@ -310,6 +343,69 @@ async fn a_revocation_in_another_process_reaches_a_wait_in_time() {
     let cut_off = timeout(CUT_OFF, waiting).await.expect("in time");
     assert_eq!(cut_off.status(), StatusCode::UNAUTHORIZED);
     drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_revocation_in_another_process_is_out_with_the_next_request_of_a_connection_that_was_known() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    assert_eq!(agent.beat(&[]).await.status(), StatusCode::OK);
+    drop(agent.waiting().await);
+    // This store rings no bell of ours.
+    let revoked = site
+        .house
+        .database
+        .in_transaction(async |tx| store::node_agents::revoke(tx, agent.node).await);
+    assert!(revoked.await.expect("revoked").is_some());
+    assert_eq!(agent.beat(&[]).await.status(), StatusCode::UNAUTHORIZED);
+    let told = agent.link.post(&format!("tasks/{}/result", Uuid::nil()), &result(1)).await;
+    assert_eq!(told.status(), StatusCode::UNAUTHORIZED);
+    let waits = timeout(CUT_OFF, agent.link.wait()).await.expect("in time");
+    assert_eq!(waits.status(), StatusCode::UNAUTHORIZED);
+    drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_while_its_connection_lasts_is_good_for_no_wait() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    drop(agent.waiting().await);
+    // Nothing rings when a certificate ends.
+    site.house.ctx.clock.advance(Duration::from_secs(8 * 86_400));
+    let waits = timeout(CUT_OFF, agent.link.wait()).await.expect("in time");
+    assert_eq!(waits.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(agent.beat(&[]).await.status(), StatusCode::UNAUTHORIZED);
+    drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn what_is_queued_while_nobody_waits_is_in_the_next_wait() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    assert_eq!(agent.beat(&["ubuntu-24.04-cuda"]).await.status(), StatusCode::OK);
+    drop(agent.waiting().await);
+    site.house.create("h100.slice", 1).await.expect("it fits");
+    site.house.settle().await;
+    let given = timeout(Duration::from_secs(1), agent.link.wait()).await.expect("at once");
+    assert_eq!(given.status(), StatusCode::OK);
+    drop(agent);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_does_not_bring_a_revoked_certificate_in() {
+    let site = Site::open().await;
+    let (node, certificate, key) = site.certify(&site.add("n", "h100.slice").await).await;
+    let tls = Arc::new(site.tls(Some((&certificate, &key))));
+    assert_eq!(site.beat_once(&tls).await, (false, 200));
+    assert_eq!(site.beat_once(&tls).await, (true, 200), "it is known by its session");
+    let because = Because { reason: "stolen".to_owned() };
+    let (ctx, operator) = (&site.house.ctx, &site.house.operator);
+    admin::revoke(ctx, operator, node.uuid(), &because, None).await.expect("revoked");
+    assert_eq!(site.beat_once(&tls).await, (true, 401));
     site.close().await;
 }
 

@@ -51,7 +51,7 @@ pub struct Heard {
 /// When the database fails.
 pub async fn hear(
     tx: &mut Tx,
-    beats: &[Beat],
+    beats: &[&Beat],
     lease_until: Timestamp,
 ) -> Result<Vec<Heard>, Error> {
     let leases = beats.iter().flat_map(|beat| beat.running.iter().map(move |task| (task, beat)));

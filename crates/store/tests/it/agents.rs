@@ -48,8 +48,11 @@ async fn agent(database: &Database, node: NodeId, fingerprint: u8) -> Uuid {
 
 async fn known(database: &Database, fingerprint: u8, at: i64) -> Option<node_agents::Shown> {
     let fingerprint = [fingerprint; 32];
-    let found = node_agents::find(&database.store, &fingerprint, moment(at), moment(at + 600));
-    found.await.expect("it answers")
+    let (now, grace) = (moment(at), moment(at + 600));
+    let found = node_agents::find(&database.store, &[[0; 32], fingerprint], now, grace).await;
+    let [nobody, found] = found.expect("it answers")[..] else { panic!("an answer each") };
+    assert_eq!(nobody, None);
+    found
 }
 
 #[tokio::test]
@@ -150,7 +153,8 @@ fn heartbeat(node: NodeId, at: i64, images: &[&str]) -> Beat {
 }
 
 async fn hear(database: &Database, beats: &[Beat]) -> Vec<nodes::Heard> {
-    let heard = database.in_transaction(async |tx| nodes::hear(tx, beats, moment(60)).await);
+    let beats: Vec<&Beat> = beats.iter().collect();
+    let heard = database.in_transaction(async |tx| nodes::hear(tx, &beats, moment(60)).await);
     heard.await.expect("it is written")
 }
 

@@ -9,6 +9,7 @@ mod charging;
 mod client;
 mod crashes;
 mod create;
+mod crowd;
 mod falls;
 mod figure;
 mod flat;
@@ -19,6 +20,7 @@ mod machine;
 mod null;
 mod open;
 mod outbox;
+mod overload;
 mod packing;
 mod peer;
 mod peers;
@@ -119,6 +121,7 @@ const PARTS: &[Part] = &[
     part("agents", &["P9", "P10", "P11", "P17", "P18"], false),
     part("replicas", &["P9"], false),
     part("reconnect", &["P19"], false),
+    part("overload", &["R34"], true),
     part("footprint", &["P20"], true),
     part("storm", &[], false),
     part("packing", &[], false),
@@ -166,6 +169,10 @@ fn run(mut plan: Plan) -> anyhow::Result<bool> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(path) = fleet::crew() {
         runtime.block_on(fleet::run(&path))?;
+        return Ok(true);
+    }
+    if let Some(path) = crowd::order() {
+        println!("{}", runtime.block_on(crowd::run(&path))?);
         return Ok(true);
     }
     if let Some(line) = long(&runtime, &only)? {
@@ -261,6 +268,7 @@ async fn figures(part: &str, plan: Plan) -> anyhow::Result<Vec<Figure>> {
         "agents" => Box::pin(agents::figures(plan)).await,
         "replicas" => Box::pin(replicas::figures(plan)).await,
         "reconnect" => Box::pin(reconnect::figures(plan)).await,
+        "overload" => Box::pin(overload::figures(plan)).await,
         "footprint" => Box::pin(footprint::figures(plan)).await,
         "placement" => on_a_cluster(async |theirs| peers::placement(theirs, plan).await).await,
         "slurm" => Box::pin(peers::slurm(plan)).await,

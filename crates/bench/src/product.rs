@@ -15,6 +15,10 @@ use uuid::Uuid;
 const START_ATTEMPTS: u32 = 1_200;
 const ATTEMPT: Duration = Duration::from_millis(50);
 
+/// What `setpriv` is told, which then becomes what it is given: killed with the thread that started it, so that a bench that is killed
+/// leaves nothing running.
+pub(crate) const ENDS_WITH_US: [&str; 2] = ["--pdeathsig", "KILL"];
+
 /// A running product.
 pub(crate) struct Product {
     child: Option<Child>,
@@ -148,9 +152,10 @@ impl Product {
         Ok(())
     }
 
-    /// The binary, with its contexts.
+    /// The binary, with its contexts. It ends with who has started it, however that ends.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = Command::new("setpriv");
+        command.args(ENDS_WITH_US).arg(&self.binary);
         command.env("BERTH_CONFIG", self.folder.join("config.toml")).env_remove("DATABASE_URL");
         command
     }

@@ -18,6 +18,7 @@ pub mod telemetry;
 pub mod tls;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::Ctx;
@@ -29,7 +30,7 @@ pub use ending::Ending;
 pub use error::Error;
 use http::Front;
 pub use limits::Limits;
-use listen::Plain;
+use listen::{Gate, Plain, Service};
 
 /// How often what is no longer needed is forgotten.
 const UPKEEP: Duration = Duration::from_secs(10);
@@ -125,11 +126,12 @@ impl Server {
         front.ending = ending.clone();
         // It is asked how it is until everything else has ended.
         let over = CancellationToken::new();
-        let health =
-            served(self.health, over.clone(), doors::routes::watched(front.clone()), self.limits);
+        let watched = (doors::routes::watched(front.clone()), None);
+        let health = served(self.health, over.clone(), watched, self.limits);
         let served = async {
             let router = doors::routes::router(front.clone());
-            let api = served(self.api, ending.clone(), router, self.limits);
+            let gated = (router, Some(Gate::new(&self.limits)));
+            let api = served(self.api, ending.clone(), gated, self.limits);
             let gateway = async {
                 let Some(listener) = self.gateway else { return Ok(()) };
                 let limits = self.gateway_limits;
@@ -149,15 +151,16 @@ impl Server {
     }
 }
 
-/// Serves `router` without TLS, if there is somebody to listen.
+/// Serves `router` without TLS, if there is somebody to listen, behind its gate if it has one.
 async fn served(
     listener: Option<TcpListener>,
     ending: impl Into<Ending>,
-    router: axum::Router,
+    (router, gate): (axum::Router, Option<Arc<Gate>>),
     limits: Limits,
 ) {
     if let Some(listener) = listener {
-        listen::serve(listener, router, Plain, limits, ending.into()).await;
+        let service = Service { listener, router, accept: Plain };
+        listen::serve_behind(gate, service, limits, ending.into()).await;
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Limits {
     /// How many connections a listener holds; the next ones wait to be accepted.
     pub connections_max: usize,
+    /// How many newcomers it lets in a second; the next ones wait to be accepted.
+    pub accepts_per_second: NonZeroU32,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
     /// How many TLS handshakes are worked on at a time.
@@ -44,6 +46,10 @@ pub struct Limits {
     /// How many requests may run at a time, those included that wait for a connection of the database; more are turned away at
     /// once, before anything but their head is read, so that those inside are served.
     pub in_flight_max: usize,
+    /// How many are let in however long they take, where it is looked at how long that is.
+    pub in_flight_min: usize,
+    /// How soon most of them should be answered: while they are not, fewer are let in.
+    pub soon: Duration,
     /// How often a token may be used in a minute.
     pub token_per_minute: NonZeroU32,
     /// How often it may be used at once.
@@ -69,6 +75,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 8_192,
+            accepts_per_second: count(5_000),
             handshake: Duration::from_secs(10),
             handshakes_max: 64,
             handshakes_per_second: count(1_000),
@@ -85,6 +92,8 @@ impl Default for Limits {
             json_depth_max: 32,
             whole: Duration::from_secs(30),
             in_flight_max: 1_024,
+            in_flight_min: 64,
+            soon: Duration::from_millis(200),
             token_per_minute: count(600),
             token_burst: count(200),
             login_per_minute: count(10),

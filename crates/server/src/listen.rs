@@ -1,6 +1,7 @@
 //! The accept loop of every listener, plain or TLS. A slow client costs a connection and nothing else: handshakes, heads,
 //! rests and stalls all end by themselves. Stopping is bounded, and loses no request that was sent before.
 
+mod gate;
 mod pulse;
 mod stream;
 
@@ -8,6 +9,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, HeaderValue};
 use axum::response::Response;
+use governor::clock::{Clock as _, DefaultClock};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use hyper::Version;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -29,7 +33,9 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use crate::{Ending, Limits};
-use pulse::{Held, Outstayed, Pulse};
+pub use gate::Gate;
+use gate::Place;
+use pulse::{Outstayed, Pulse};
 use stream::Stream;
 
 /// How long somebody who was let in at the last moment may take to say what they want.
@@ -76,11 +82,33 @@ pub async fn serve<A: Accept>(
     limits: Limits,
     ending: Ending,
 ) {
+    serve_behind(None, Service { listener, router, accept }, limits, ending).await;
+}
+
+/// What is served, to whom, and where.
+pub struct Service<A> {
+    /// Where they come in.
+    pub listener: TcpListener,
+    /// What answers them.
+    pub router: Router,
+    /// What is known of them.
+    pub accept: A,
+}
+
+/// The same behind a gate, if there is one: it decides who is let in before the router hears of them.
+pub async fn serve_behind<A: Accept>(
+    gate: Option<Arc<Gate>>,
+    service: Service<A>,
+    limits: Limits,
+    ending: Ending,
+) {
+    let Service { listener, router, accept } = service;
     let places = Arc::new(Semaphore::new(limits.connections_max));
+    let pace = Pace::new(limits.accepts_per_second);
     let http = http(&limits);
-    let hall = Arc::new(Hall { router, accept, limits, http, ending: ending.clone() });
+    let hall = Arc::new(Hall { router, gate, accept, limits, http, ending: ending.clone() });
     let mut connections = JoinSet::new();
-    while let Some((stream, from, place)) = next(&listener, &places, &ending).await {
+    while let Some((stream, from, place)) = next(&listener, (&places, &pace), &ending).await {
         connections.spawn(Arc::clone(&hall).connection(stream, from, Some(place)));
         while let Some(ended) = connections.try_join_next() {
             report(ended);
@@ -101,14 +129,40 @@ pub async fn serve<A: Accept>(
     connections.shutdown().await;
 }
 
-/// The next connection, once there is a place for it; none when it is time to stop.
+/// How often a newcomer is let in: a storm of them leaves the machine to those who are inside.
+struct Pace {
+    limiter: DefaultDirectRateLimiter,
+    clock: DefaultClock,
+}
+
+impl Pace {
+    fn new(per_second: NonZeroU32) -> Pace {
+        // A burst is a tenth of a second's.
+        let burst = NonZeroU32::new(per_second.get() / 10).unwrap_or(NonZeroU32::MIN);
+        let limiter = RateLimiter::direct(Quota::per_second(per_second).allow_burst(burst));
+        Pace { limiter, clock: DefaultClock::default() }
+    }
+
+    async fn next(&self) {
+        while let Err(until) = self.limiter.check() {
+            rest(until.wait_time_from(self.clock.now())).await;
+        }
+    }
+}
+
+async fn rest(time: Duration) {
+    let _ = timeout(time, std::future::pending::<()>()).await;
+}
+
+/// The next connection, once there is a place for it and it is its turn; none when it is time to stop.
 async fn next(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    (places, pace): (&Arc<Semaphore>, &Pace),
     ending: &Ending,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let next = async {
         let place = Arc::clone(places).acquire_owned().await.ok()?;
+        pace.next().await;
         loop {
             match listener.accept().await {
                 Ok((stream, from)) => return Some((stream, from, place)),
@@ -116,8 +170,7 @@ async fn next(
                 Err(error) => {
                     // No more files, most likely: some are closed in a moment.
                     tracing::error!(%error, "a connection can't be accepted");
-                    let pause = Duration::from_millis(200);
-                    let _ = timeout(pause, std::future::pending::<()>()).await;
+                    rest(Duration::from_millis(200)).await;
                 }
             }
         }
@@ -157,9 +210,8 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
 fn http(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
-        .timer(TokioTimer::new())
-        // It runs between two requests as well, so the pulse is what cuts off a slow head.
-        .header_read_timeout(limits.idle.max(limits.head))
+        // The pulse is what cuts off a slow head: a timer for each would cost more than to turn a request away.
+        .header_read_timeout(None)
         .max_headers(limits.headers_max)
         // Twice what is allowed, so that who sends a little too much is told so in words.
         .max_buf_size((limits.head_bytes_max as usize * 2).max(16 * 1024));
@@ -176,6 +228,7 @@ fn http(limits: &Limits) -> auto::Builder<TokioExecutor> {
 /// What all connections of a listener share.
 struct Hall<A> {
     router: Router,
+    gate: Option<Arc<Gate>>,
     accept: A,
     limits: Limits,
     http: auto::Builder<TokioExecutor>,
@@ -193,7 +246,7 @@ impl<A: Accept> Hall<A> {
         let handshake = timeout(self.limits.handshake, self.accept.accept(stream, from));
         let too_late = async {
             self.ending.closing().await;
-            let _ = timeout(FIRST_WORD, std::future::pending::<()>()).await;
+            rest(FIRST_WORD).await;
         };
         let shaken = tokio::select! {
             shaken = handshake => Some(shaken),
@@ -208,15 +261,24 @@ impl<A: Accept> Hall<A> {
         drop(place);
     }
 
-    async fn speak(&self, io: A::Io, peer: A::Peer, from: SocketAddr) {
+    async fn speak(self: &Arc<Self>, io: A::Io, peer: A::Peer, from: SocketAddr) {
         let pulse = Arc::new(Pulse::new());
         let io = TokioIo::new(Stream::new(io, Arc::clone(&pulse), self.limits.stall));
         let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
-            let held = pulse.request(request.version());
-            let mut request: Request = request.map(Body::new);
-            request.extensions_mut().insert(Remote(from));
-            request.extensions_mut().insert(peer.clone());
-            answer(self.router.clone(), request, held, self.ending.clone())
+            let (version, held) = (request.version(), pulse.request(request.version()));
+            let admitted = self.gate.as_ref().map_or(Ok(None), |gate| gate.admit(&request));
+            let (hall, from, peer) = (Arc::clone(self), Remote(from), peer.clone());
+            async move {
+                let mut answer = match admitted {
+                    Ok(place) => hall.run(request, (from, peer), place).await?,
+                    Err(turned_away) => turned_away,
+                };
+                if hall.ending.is_draining() && version <= Version::HTTP_11 {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, Infallible>(answer.map(|body| held.until_sent(body)))
+            }
         });
         let mut connection = pin!(self.http.serve_connection(io, service));
         let ended = tokio::select! {
@@ -243,6 +305,23 @@ impl<A: Accept> Hall<A> {
         }
     }
 
+    /// Answers a request that was let in. What its answer goes on with needs no place.
+    async fn run(
+        &self,
+        request: hyper::Request<Incoming>,
+        (from, peer): (Remote, A::Peer),
+        place: Option<Place>,
+    ) -> Result<Response, Infallible> {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(from);
+        request.extensions_mut().insert(peer);
+        let answer = self.router.clone().oneshot(request).await?;
+        if let Some(place) = place {
+            place.answered();
+        }
+        Ok(answer)
+    }
+
     /// Returns when the connection is to be ended. One that speaks HTTP/2 is told so early, and its client loses nothing by it.
     /// On HTTP/1 a client that is about to send would: it is told with its next answer, and ended when it can't be waited for any
     /// more.
@@ -254,18 +333,4 @@ impl<A: Accept> Hall<A> {
         self.ending.closing().await;
         let _ = timeout(FIRST_WORD, pulse.head_is_in()).await;
     }
-}
-
-async fn answer(
-    router: Router,
-    request: Request,
-    held: Held,
-    ending: Ending,
-) -> Result<Response, Infallible> {
-    let version = request.version();
-    let mut answer = router.oneshot(request).await?;
-    if ending.is_draining() && version <= Version::HTTP_11 {
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(answer.map(|body| held.until_sent(body)))
 }

@@ -67,6 +67,8 @@ const fn histogram(
 pub const MEASURES: &[Measure] = &[
     histogram("berth_http_request_seconds", &["method", "path", "status"], "How long requests took, by the route's pattern"),
     counter("berth_http_refusals_total", &["code"], "Requests that were refused, by the code of the problem"),
+    gauge("berth_http_places", &[], "How many requests of people are let in at a time: fewer while most of them take long"),
+    counter("berth_http_turned_away_total", &[], "Requests that found no place and were turned away; no other measure tells of their time"),
     gauge("berth_streams_open", &[], "Streams of events that are open in this process"),
     gauge("berth_long_polls_open", &[], "Agents that wait for work at this process"),
     gauge("berth_draining", &[], "Whether this process is ending and says so; not there before"),

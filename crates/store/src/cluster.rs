@@ -279,6 +279,10 @@ fn launch(
     set("listen_addresses=");
     set("unix_socket_permissions=0700");
     set("max_connections=200");
+    // Nothing here is serializable, replicated by rows or written in bulk: what is set aside for that would be memory for nothing.
+    set("max_pred_locks_per_transaction=10");
+    set("max_logical_replication_workers=0");
+    set("wal_buffers=1MB");
     set("log_min_messages=warning");
     if durability == Durability::None {
         set("fsync=off");

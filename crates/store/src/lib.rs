@@ -46,6 +46,7 @@ pub mod prune;
 pub mod receipts;
 pub mod schema;
 pub mod seen;
+mod spare;
 pub mod ssh_keys;
 pub mod storage_attachments;
 pub mod terminal_sessions;
@@ -56,11 +57,15 @@ pub mod views;
 pub mod webhooks;
 pub mod workflow_runs;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection as _, PgPool, Postgres, Transaction};
+use tokio::task::JoinSet;
 use uuid::Uuid;
+
+use spare::Uses;
 
 pub use bell::{Bell, Ring};
 pub use error::Error;
@@ -103,6 +108,8 @@ pub struct Store {
     pool: PgPool,
     /// The connections on which the same few statements are asked again and again.
     hot: PgPool,
+    /// Who gives back what neither of them needs.
+    _spare: Arc<JoinSet<()>>,
     bell: Bell,
     ids: Ids,
 }
@@ -155,7 +162,8 @@ impl Store {
             // the database comes it would rather read a whole table than a few thousand rows by their index.
             .options([("random_page_cost", "1.1")]);
         let (few, many) = shares(options.connections_max);
-        let sized = |connections_max| pool_of(Options { connections_max, ..options });
+        let uses = Uses::default();
+        let sized = |connections_max| pool_of(Options { connections_max, ..options }, &uses);
         let pool = sized(few).connect_with(connect.clone()).await?;
         // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
         // so small that it would rather be read whole: the plan is kept when it has grown.
@@ -168,7 +176,8 @@ impl Store {
                 sized(many).max_lifetime(PLANS_LAST).connect_lazy_with(hot)
             },
         );
-        Ok(Store { pool, hot, bell: Bell::silent(), ids: Ids::default() })
+        let _spare = spare::looked_after([pool.clone(), hot.clone()], uses.clone());
+        Ok(Store { pool, hot, _spare, bell: Bell::silent(), ids: Ids::default() })
     }
 
     /// The same store, for what is asked again and again: its connections plan each statement once. Not for lists with filters, which
@@ -245,12 +254,14 @@ const fn shares(all: u32) -> (u32, Option<u32>) {
 }
 
 /// Connections that are asked whether they are still good only when there is a reason to doubt it.
-fn pool_of(options: Options) -> PgPoolOptions {
+fn pool_of(options: Options, uses: &Uses) -> PgPoolOptions {
+    let uses = uses.clone();
     PgPoolOptions::new()
         .max_connections(options.connections_max)
         .acquire_timeout(options.acquire)
         .test_before_acquire(false)
-        .before_acquire(|connection, known| {
+        .before_acquire(move |connection, known| {
+            uses.count();
             Box::pin(async move {
                 let trusted = known.idle_for < TRUSTED && !fall::is_suspect(known.idle_for);
                 Ok(trusted || connection.ping().await.is_ok())

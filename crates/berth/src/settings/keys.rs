@@ -35,7 +35,7 @@ pub(crate) const TABLE: &[Key] = &[
     key("limits.enrolments_per_minute", Some("60"), "how often one place may try to enrol a node"),
     key("limits.handshakes_per_second", Some("1000"), "how many agents the gateway lets in a second; the others take their turns"),
     key("limits.connections_max", Some("8192"), "how many connections people may have open"),
-    key("limits.in_flight_max", Some("1024"), "how many of their requests may run at a time"),
+    key("limits.in_flight_max", Some("1024"), "how many of their requests may run at a time; fewer are let in while most take long"),
     key("limits.body_bytes_max", Some("1048576"), "how large a body may be"),
     key("limits.streams_per_user_max", Some("64"), "how many streams of events one user may have open"),
     key("limits.streams_open_max", Some("8000"), "how many streams of events may be open"),

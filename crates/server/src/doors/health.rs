@@ -1,16 +1,24 @@
 //! The doors of those who run the installation: is it alive, can it work, what does it count, what can it do.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use control::Ctx;
+use spine::{Together, together};
+use store::Store;
 use tokio::time::timeout;
 use wire::http::Health;
 use wire::problem::ProblemCode;
 
-use crate::documents;
 use crate::http::Front;
 use crate::http::problem::Refusal;
+use crate::{Limits, documents};
+
+/// What is missing, if something is, for everybody who asks.
+pub(crate) type Ready = Together<(), Result<(), &'static str>>;
 
 /// When to ask again whether it can.
 const RETRY_SECONDS: u64 = 1;
@@ -28,11 +36,31 @@ pub(super) async fn readyz(State(front): State<Front>) -> Result<Json<Health>, R
         let detail = "This process is ending. Another one goes on.";
         return Err(Refusal::new(ProblemCode::Unavailable, detail).retry_after(RETRY_SECONDS));
     }
-    let asked = async { front.ctx.store.begin().await?.rollback().await };
-    let missing = match timeout(front.limits.ready, asked).await {
+    let asked = front.ready.ask(()).await;
+    let missing = match asked.map_err(control::Error::from)? {
+        Ok(()) => return Ok(Json(Health { status: "ok".to_owned() })),
+        Err(missing) => missing,
+    };
+    Err(Refusal::new(ProblemCode::Unavailable, missing).retry_after(RETRY_SECONDS))
+}
+
+/// Where it is asked whether the database is there, once for all who want to know at the same time: nobody is turned away who
+/// watches, however many they are.
+pub(crate) fn desk(ctx: &Ctx, limits: &Limits) -> Ready {
+    let (store, patience) = (ctx.store.clone(), limits.ready);
+    let one = together::Limits { at_once: 1, batch_max: usize::MAX };
+    Together::new("ready", one, move |asked: Vec<()>| {
+        let store = store.clone();
+        async move { vec![look(&store, patience).await; asked.len()] }
+    })
+}
+
+async fn look(store: &Store, patience: Duration) -> Result<(), &'static str> {
+    let asked = async { store.begin().await?.rollback().await };
+    match timeout(patience, asked).await {
         Ok(Ok(())) => {
             store::fall::over();
-            return Ok(Json(Health { status: "ok".to_owned() }));
+            Ok(())
         }
         Ok(Err(error)) => {
             // It may be asked every second.
@@ -40,11 +68,10 @@ pub(super) async fn readyz(State(front): State<Front>) -> Result<Json<Health>, R
                 let cause = control::Error::from(error).chain();
                 tracing::warn!(cause, "the database is missing");
             }
-            "The database can't be asked."
+            Err("The database can't be asked.")
         }
-        Err(_) => "The database does not answer in time.",
-    };
-    Err(Refusal::new(ProblemCode::Unavailable, missing).retry_after(RETRY_SECONDS))
+        Err(_) => Err("The database does not answer in time."),
+    }
 }
 
 /// What is counted, for Prometheus.

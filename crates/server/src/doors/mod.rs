@@ -13,7 +13,7 @@ mod events;
 mod explain;
 mod findings;
 mod guard;
-mod health;
+pub(crate) mod health;
 mod money;
 mod notifications;
 mod payments;

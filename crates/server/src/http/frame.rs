@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
@@ -24,7 +24,7 @@ use crate::Limits;
 use crate::telemetry::{Seen, Stopwatch};
 
 /// What watches the process is let in when it is busiest: that is when it must be seen.
-pub(crate) const WATCHED: [&str; 2] = ["/healthz", "/metrics"];
+pub(crate) const WATCHED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Over how many seconds those who are turned away are spread: told the same second, they would all be back in it.
 const SHED_SPREAD_SECONDS: u64 = 5;
@@ -58,7 +58,7 @@ pub fn around(router: Router, limits: &Limits, whole: Option<Duration>) -> Route
 }
 
 async fn surround(State(frame): State<Frame>, mut request: Request, next: Next) -> Response {
-    let id = given(&request).unwrap_or_else(mint);
+    let id = name_of(request.headers());
     request.extensions_mut().insert(RequestId(id));
     let path = request.extensions().get::<MatchedPath>().cloned();
     let seen = Seen { method: request.method().clone(), path, request_id: id };
@@ -129,9 +129,10 @@ fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something else")
 }
 
-/// What the caller calls the request, if that is an id.
-fn given(request: &Request) -> Option<Uuid> {
-    request.headers().get(&REQUEST_ID)?.to_str().ok()?.parse().ok()
+/// What the caller calls the request, if that is an id; one of ours otherwise.
+pub(crate) fn name_of(headers: &HeaderMap) -> Uuid {
+    let given = headers.get(&REQUEST_ID).and_then(|text| text.to_str().ok()?.parse().ok());
+    given.unwrap_or_else(mint)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a request has an id before there is a transaction")]

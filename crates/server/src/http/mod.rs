@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use control::Ctx;
 
+use crate::doors::health;
 use crate::telemetry::Telemetry;
 use rates::Rates;
 use streams::Streams;
@@ -37,13 +38,15 @@ pub struct Front {
     pub streams: Arc<Streams>,
     /// Whether it ends.
     pub ending: Ending,
+    /// Whether it can work.
+    pub(crate) ready: health::Ready,
 }
 
 impl Front {
     /// A front with nobody before it yet.
     pub fn new(ctx: Ctx, limits: Limits) -> Front {
         let (rates, streams) = (Arc::new(Rates::new(&limits)), Arc::default());
-        let ending = Ending::default();
-        Front { ctx, limits, rates, telemetry: Telemetry::install(), streams, ending }
+        let (ending, ready) = (Ending::default(), health::desk(&ctx, &limits));
+        Front { ctx, limits, rates, telemetry: Telemetry::install(), streams, ending, ready }
     }
 }

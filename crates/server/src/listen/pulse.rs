@@ -6,8 +6,9 @@ use axum::body::Body;
 use http_body_util::BodyExt as _;
 use hyper::Version;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
+use super::rest;
 use crate::Limits;
 
 /// What a connection is at.
@@ -33,15 +34,26 @@ pub(super) enum Outstayed {
 #[derive(Debug)]
 struct Now {
     phase: Phase,
+    since: Instant,
     /// On HTTP/2 bytes come and go without a request, so they say nothing.
     streams: bool,
 }
 
-/// The pulse of one connection.
+impl Now {
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.since) = (phase, now());
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a duration is measured: how long a phase lasts")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The pulse of one connection. A change of phase wakes nobody: who watches looks again in time.
 #[derive(Debug)]
 pub(super) struct Pulse {
     now: Mutex<Now>,
-    changed: Notify,
     /// For whoever waits for a request alone.
     requested: Notify,
 }
@@ -49,8 +61,8 @@ pub(super) struct Pulse {
 impl Pulse {
     /// Of a connection that was just opened.
     pub(super) fn new() -> Pulse {
-        let now = Now { phase: Phase::Head, streams: false };
-        Pulse { now: Mutex::new(now), changed: Notify::new(), requested: Notify::new() }
+        let now = Now { phase: Phase::Head, since: now(), streams: false };
+        Pulse { now: Mutex::new(now), requested: Notify::new() }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -61,8 +73,7 @@ impl Pulse {
     pub(super) fn bytes(&self) {
         let mut now = self.now();
         if now.phase == Phase::Idle && !now.streams {
-            now.phase = Phase::Head;
-            self.changed.notify_one();
+            now.enter(Phase::Head);
         }
     }
 
@@ -70,22 +81,22 @@ impl Pulse {
     pub(super) fn request(self: &Arc<Self>, version: Version) -> Held {
         let mut now = self.now();
         now.streams |= version == Version::HTTP_2;
-        now.phase = match now.phase {
+        let phase = match now.phase {
             Phase::Head | Phase::Idle => Phase::Busy(1),
             Phase::Busy(requests) => Phase::Busy(requests + 1),
         };
-        self.changed.notify_one();
+        now.enter(phase);
         self.requested.notify_one();
         Held(Arc::clone(self))
     }
 
     fn answered(&self) {
         let mut now = self.now();
-        now.phase = match now.phase {
+        let phase = match now.phase {
             Phase::Busy(requests) if requests > 1 => Phase::Busy(requests - 1),
             Phase::Head | Phase::Busy(_) | Phase::Idle => Phase::Idle,
         };
-        self.changed.notify_one();
+        now.enter(phase);
     }
 
     /// Whether it speaks HTTP/2, as far as is known.
@@ -100,20 +111,23 @@ impl Pulse {
         }
     }
 
-    /// Ends when the connection has been in one phase for longer than it may. Every change of phase begins anew.
+    /// Ends when the connection has been in one phase for longer than it may. Every change of phase begins anew. It is looked
+    /// at again before any phase that has begun meanwhile can be over, so that nobody has to ring for a change.
     pub(super) async fn outstayed(&self, limits: &Limits) -> Outstayed {
+        let soonest = limits.head.min(limits.idle);
         loop {
-            let phase = self.now().phase;
-            let (limit, outstayed) = match phase {
-                Phase::Head => (limits.head, Outstayed::Head),
-                Phase::Idle => (limits.idle, Outstayed::Idle),
-                Phase::Busy(_) => {
-                    self.changed.notified().await;
-                    continue;
-                }
+            let (phase, lasted) = {
+                let now = self.now();
+                (now.phase, now.since.elapsed())
             };
-            if timeout(limit, self.changed.notified()).await.is_err() {
-                return outstayed;
+            let left = match phase {
+                Phase::Head => limits.head.checked_sub(lasted).ok_or(Outstayed::Head),
+                Phase::Idle => limits.idle.checked_sub(lasted).ok_or(Outstayed::Idle),
+                Phase::Busy(_) => Ok(soonest),
+            };
+            match left {
+                Ok(left) => rest(left.min(soonest)).await,
+                Err(outstayed) => return outstayed,
             }
         }
     }

@@ -16,6 +16,7 @@ mod events;
 mod explain;
 mod falls;
 mod findings;
+mod gate;
 mod gateway;
 mod idempotency;
 mod many_streams;

@@ -22,6 +22,7 @@ mod plans;
 mod pruning;
 mod races;
 mod sessions;
+mod spare;
 mod spine;
 mod usage_days;
 mod views;

@@ -190,7 +190,7 @@ pub async fn who_comes_back_after_the_lease_changes_nothing(make: MakeEngine) {
     let (stepped, ()) = timeout(PATIENCE, both).await.expect("nobody waits for anybody");
     stepped.expect("the engine steps");
     assert_eq!(state(&bed, "a").await, (json!(["started"]), false), "the heir's word stands");
-    assert_eq!(status_of(&bed, allocation).await, "active", "what it did is undone");
+    assert_eq!(bed.database.status_of(allocation).await, "active", "what it did is undone");
     bed.end().await;
 }
 
@@ -209,17 +209,9 @@ pub async fn what_a_step_did_and_that_it_was_done_are_one(make: MakeEngine) {
     start(&*engine, "a").await;
     settle(&*engine).await;
     assert!(state(&bed, "a").await.1, "it is over");
-    assert_eq!(status_of(&bed, allocation).await, "restarting");
-    let writers: i64 = sqlx::query_scalar(
-        "SELECT count(DISTINCT writer)
-           FROM (SELECT xmin::text AS writer FROM workflow_runs WHERE id = 'a'
-                 UNION ALL SELECT xmin::text FROM allocations WHERE id = $1) AS written",
-    )
-    .bind(allocation.uuid())
-    .fetch_one(&bed.database.sql)
-    .await
-    .expect("it is answered");
-    assert_eq!(writers, 1, "one transaction wrote both");
+    assert_eq!(bed.database.status_of(allocation).await, "restarting");
+    let together = bed.database.written_together("a", allocation).await;
+    assert!(together, "one transaction wrote both");
     bed.end().await;
 }
 
@@ -232,9 +224,4 @@ async fn restarting(store: &Store, id: AllocationId) -> Tx {
     let outcome = allocations::report(&mut tx, id, &report).await.expect("it is answered");
     assert!(outcome.is_applied(), "{outcome:?}");
     tx
-}
-
-async fn status_of(bed: &Bed, id: AllocationId) -> String {
-    let status = sqlx::query_scalar("SELECT status FROM allocations WHERE id = $1");
-    status.bind(id.uuid()).fetch_one(&bed.database.sql).await.expect("it is there")
 }

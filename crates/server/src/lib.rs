@@ -30,7 +30,7 @@ pub use ending::Ending;
 pub use error::Error;
 use http::Front;
 pub use limits::Limits;
-use listen::{Gate, Plain, Service};
+use listen::{Entrance, Gate, Plain};
 
 /// How often what is no longer needed is forgotten.
 const UPKEEP: Duration = Duration::from_secs(10);
@@ -159,8 +159,8 @@ async fn served(
     limits: Limits,
 ) {
     if let Some(listener) = listener {
-        let service = Service { listener, router, accept: Plain };
-        listen::serve_behind(gate, service, limits, ending.into()).await;
+        let entrance = Entrance { listener, router, accept: Plain };
+        listen::serve_behind(gate, entrance, limits, ending.into()).await;
     }
 }
 

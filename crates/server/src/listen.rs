@@ -82,11 +82,11 @@ pub async fn serve<A: Accept>(
     limits: Limits,
     ending: Ending,
 ) {
-    serve_behind(None, Service { listener, router, accept }, limits, ending).await;
+    serve_behind(None, Entrance { listener, router, accept }, limits, ending).await;
 }
 
 /// What is served, to whom, and where.
-pub struct Service<A> {
+pub struct Entrance<A> {
     /// Where they come in.
     pub listener: TcpListener,
     /// What answers them.
@@ -98,11 +98,11 @@ pub struct Service<A> {
 /// The same behind a gate, if there is one: it decides who is let in before the router hears of them.
 pub async fn serve_behind<A: Accept>(
     gate: Option<Arc<Gate>>,
-    service: Service<A>,
+    entrance: Entrance<A>,
     limits: Limits,
     ending: Ending,
 ) {
-    let Service { listener, router, accept } = service;
+    let Entrance { listener, router, accept } = entrance;
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let pace = Pace::new(limits.accepts_per_second);
     let http = http(&limits);

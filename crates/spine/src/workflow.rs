@@ -61,7 +61,6 @@ pub enum Next {
 
 impl Next {
     /// The same, of a step that has done its work in that transaction and not committed it.
-    #[must_use]
     pub fn within(self, work: Tx) -> Stepped {
         Stepped { next: self, work: Some(work) }
     }

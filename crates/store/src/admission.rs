@@ -221,11 +221,14 @@ pub async fn write(
     );
     query = query.bind(claims.ids).bind(claims.allocations).bind(claims.nodes).bind(claims.slots);
     query = query.bind(times.now.to_sqlx()).bind(times.expired_before.to_sqlx());
-    query = query.bind(admitted.iter().map(|one| one.run.id).collect::<Vec<_>>());
-    query = query.bind(admitted.iter().map(|one| one.run.workflow).collect::<Vec<_>>());
-    query = query.bind(admitted.iter().map(|one| one.run.state).collect::<Vec<_>>());
-    query = query.bind(workflow_runs::started());
-    let taken = query.execute(tx.connection()).await?.rows_affected();
+    each!(|one| one.run.id, |one| one.run.workflow, |one| one.run.state);
+    let taken = query.bind(workflow_runs::started()).execute(tx.connection()).await?;
+    ring(tx, admitted, heard);
+    Ok(taken.rows_affected() == admitted.len() as u64)
+}
+
+/// Who waits for what was written is told when it is committed.
+fn ring(tx: &mut Tx, admitted: &[Admitted<'_>], heard: Heard) {
     if !heard.alone {
         tx.rings(Ring::Outbox);
     }
@@ -234,7 +237,6 @@ pub async fn write(
     for one in admitted {
         tx.rings(Ring::Allocation(one.allocation.id.uuid()));
     }
-    Ok(taken == admitted.len() as u64)
 }
 
 /// What all of them hold: the columns of the claims.

@@ -2,6 +2,7 @@
 //! it, from the row as it is then: a word is never lost. Who takes a run raises its lease; only the newest may save.
 
 pub mod driven;
+mod words;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use crate::deliveries::shortened;
 use crate::prune::Prune;
 use crate::{Error, Ring, Store, Tx};
+pub use words::{tell, tell_all_in, tell_in};
 
 /// A run to be.
 #[derive(Clone, Copy, Debug)]
@@ -64,74 +66,6 @@ async fn insert(at: impl PgExecutor<'_>, run: &NewRun<'_>) -> Result<bool, Error
     .bind(run.state)
     .bind(started())
     .bind(trace::current())
-    .execute(at)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Tells a run what happened; answers whether there is such a run and it is not over.
-///
-/// # Errors
-/// When the database fails.
-pub async fn tell(store: &Store, id: &str, happened: &Value) -> Result<bool, Error> {
-    let told = append(store.pool(), id, happened).await?;
-    store.bell.ring(Ring::Workflows);
-    Ok(told)
-}
-
-/// [`tell`], if the caller's transaction is committed. Until then whoever wants to save the run waits.
-///
-/// # Errors
-/// When the database fails.
-pub async fn tell_in(tx: &mut Tx, id: &str, happened: &Value) -> Result<bool, Error> {
-    tx.rings(Ring::Workflows);
-    append(tx.connection(), id, happened).await
-}
-
-/// Tells every open run of these workflows about a row, if the caller's transaction is committed.
-///
-/// # Errors
-/// When the database fails.
-pub async fn tell_all_in(
-    tx: &mut Tx,
-    entity: Uuid,
-    workflows: &[&str],
-    happened: &Value,
-) -> Result<(), Error> {
-    let told = sqlx::query(
-        "UPDATE workflow_runs
-            SET pending = CASE WHEN pending -> -1 = $3 THEN pending ELSE pending || jsonb_build_array($3::jsonb) END,
-                wake_at = 'epoch'::timestamptz,
-                due_since = clock_timestamp(),
-                announced_until = NULL
-          WHERE entity_id = $1
-            AND workflow = ANY ($2)
-            AND done_at IS NULL",
-    )
-    .bind(entity)
-    .bind(workflows)
-    .bind(happened)
-    .execute(tx.connection())
-    .await?;
-    if told.rows_affected() > 0 {
-        tx.rings(Ring::Workflows);
-    }
-    Ok(())
-}
-
-async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<bool, Error> {
-    // A word is a fact with an identity: said twice in a row it says nothing new.
-    let done = sqlx::query(
-        "UPDATE workflow_runs
-            SET pending = CASE WHEN pending -> -1 = $2 THEN pending ELSE pending || jsonb_build_array($2::jsonb) END,
-                wake_at = 'epoch'::timestamptz,
-                due_since = clock_timestamp(),
-                announced_until = NULL
-          WHERE id = $1
-            AND done_at IS NULL",
-    )
-    .bind(id)
-    .bind(happened)
     .execute(at)
     .await?;
     Ok(done.rows_affected() == 1)

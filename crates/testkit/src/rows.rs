@@ -163,6 +163,22 @@ impl Database {
         reported.await.expect("the database answers")
     }
 
+    /// Where an allocation stands.
+    pub async fn status_of(&self, id: AllocationId) -> String {
+        let status = sqlx::query_scalar("SELECT status FROM allocations WHERE id = $1");
+        status.bind(id.uuid()).fetch_one(&self.sql).await.expect("it is there")
+    }
+
+    /// Whether one transaction has written a run and an allocation last.
+    pub async fn written_together(&self, run: &str, id: AllocationId) -> bool {
+        let same = sqlx::query_scalar(
+            "SELECT run.xmin = allocation.xmin
+               FROM workflow_runs AS run, allocations AS allocation
+              WHERE run.id = $1 AND allocation.id = $2",
+        );
+        same.bind(run).bind(id.uuid()).fetch_one(&self.sql).await.expect("both are there")
+    }
+
     /// An allocation that is active.
     pub async fn active_allocation(&self) -> Fixture {
         let fixture = self.allocation().await;

@@ -185,7 +185,9 @@ impl Asking {
             }
         };
         let shown = parts.extensions.get::<Shown>();
-        let Some((certificate, met)) = shown.and_then(|shown| Some((shown.certificate?, &shown.met))) else {
+        let Some((certificate, met)) =
+            shown.and_then(|shown| Some((shown.certificate?, &shown.met)))
+        else {
             let detail = "An agent shows its certificate. To get one, enrol.";
             return Err(Refusal::new(ProblemCode::Unauthenticated, detail));
         };

@@ -149,7 +149,9 @@ async fn flush(ctx: &Ctx, waiting: &[Waiting]) -> Result<Vec<Written>, Error> {
     };
     let mut newest: HashMap<NodeId, &Beat> = HashMap::with_capacity(waiting.len());
     let mut named = Vec::new();
-    for (Waiting { read: Read { beat, named: names }, .. }, _) in waiting.iter().zip(&known).filter(speaks) {
+    for (Waiting { read: Read { beat, named: names }, .. }, _) in
+        waiting.iter().zip(&known).filter(speaks)
+    {
         named.extend_from_slice(names);
         let kept = newest.entry(beat.node).or_insert(beat);
         if kept.at < beat.at {
@@ -267,8 +269,7 @@ fn images_of(beat: &Beat) -> impl Iterator<Item = (NodeId, &str)> {
 
 /// A node that has other GPUs than its record says is shown to operators, and counted. The record stays.
 fn compare(heard: &[Heard], beats: &[&Beat]) {
-    let slots: HashMap<NodeId, i64> =
-        heard.iter().map(|heard| (heard.node, heard.slots)).collect();
+    let slots: HashMap<NodeId, i64> = heard.iter().map(|heard| (heard.node, heard.slots)).collect();
     let differs = |beat: &&&Beat| {
         let gpus = beat.inventory["gpus"].as_array().map_or(0, Vec::len);
         slots.get(&beat.node).is_some_and(|slots| i64::try_from(gpus) != Ok(*slots))

@@ -8,9 +8,9 @@ use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, N
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Outcome, Source, Value};
 use spine::workflow::Happened;
-use store::{Ring, Tx};
 use store::lifecycle::{Actor, Birth, Report, apply};
 use store::node_tasks::{self, NewTask, PhaseRow, Sealed, Task};
+use store::{Ring, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::node::{

@@ -419,11 +419,17 @@ async fn who_was_revoked_or_has_ended_is_not_heard_and_the_others_of_the_round_a
     let house = House::open().await;
     let (good, revoked) = (certified(&house, 1).await, certified(&house, 2).await);
     let older = certified(&house, 3).await;
-    let cut_off = house.database.in_transaction(async |tx| node_agents::revoke(tx, revoked.0.node_id).await);
+    let cut_off =
+        house.database.in_transaction(async |tx| node_agents::revoke(tx, revoked.0.node_id).await);
     assert_eq!(cut_off.await.expect("it is written"), Some(revoked.0.agent_id));
     // A newer one was used long ago: the record says less than was known of the older one when it was first shown.
-    let new = NewCertificate { agent_id: older.0.agent_id, fingerprint: [9; 32], not_after: older.0.not_after };
-    let renewed = house.database.in_transaction(async |tx| node_agents::insert_certificate(tx, &new).await);
+    let new = NewCertificate {
+        agent_id: older.0.agent_id,
+        fingerprint: [9; 32],
+        not_after: older.0.not_after,
+    };
+    let renewed =
+        house.database.in_transaction(async |tx| node_agents::insert_certificate(tx, &new).await);
     assert!(renewed.await.expect("it is written"));
     let (store, now) = (&house.database.store, house.ctx.clock.now());
     node_agents::end_older(store, &[9; 32], now).await.expect("it has ended");
@@ -443,8 +449,8 @@ async fn who_was_revoked_or_has_ended_is_not_heard_and_the_others_of_the_round_a
     };
     assert!(matches!(good, (Ok(status), Ok(()), true) if status == "ready"), "{good:?}");
     for refused in [revoked, older] {
-        let (Err(beat), Err(called), false) = refused else { panic!("{refused:?}") };
-        assert!(is_unauthenticated(&beat) && is_unauthenticated(&called), "{beat:?} {called:?}");
+        let (Err(beat), Err(called), false) = &refused else { panic!("{refused:?}") };
+        assert!(is_unauthenticated(beat) && is_unauthenticated(called), "{beat:?} {called:?}");
     }
     house.close().await;
 }

@@ -144,7 +144,9 @@ impl Site {
         let body = serde_json::to_string(&heartbeat(&[])).expect("a heartbeat");
         let head = "POST /agent/v1/heartbeat HTTP/1.1\r\nhost: gateway.berth.internal\r\nconnection: close";
         let length = body.len();
-        let request = format!("{head}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+        let request = format!(
+            "{head}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).await.expect("it is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
@@ -347,7 +349,8 @@ async fn a_revocation_in_another_process_reaches_a_wait_in_time() {
 }
 
 #[tokio::test]
-async fn a_revocation_in_another_process_is_out_with_the_next_request_of_a_connection_that_was_known() {
+async fn a_revocation_in_another_process_is_out_with_the_next_request_of_a_connection_that_was_known()
+ {
     let site = Site::open().await;
     let agent = site.agent("n", "h100.slice").await;
     assert_eq!(agent.beat(&[]).await.status(), StatusCode::OK);

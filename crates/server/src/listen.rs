@@ -271,7 +271,7 @@ impl<A: Accept> Hall<A> {
             async move {
                 let mut answer = match admitted {
                     Ok(place) => hall.run(request, (from, peer), place).await?,
-                    Err(turned_away) => turned_away,
+                    Err(turned_away) => *turned_away,
                 };
                 if hall.ending.is_draining() && version <= Version::HTTP_11 {
                     let close = HeaderValue::from_static("close");

@@ -449,8 +449,8 @@ async fn who_was_revoked_or_has_ended_is_not_heard_and_the_others_of_the_round_a
     };
     assert!(matches!(good, (Ok(status), Ok(()), true) if status == "ready"), "{good:?}");
     for refused in [revoked, older] {
-        let (Err(beat), Err(called), false) = refused else { panic!("{refused:?}") };
-        assert!(is_unauthenticated(&beat) && is_unauthenticated(&called), "{beat:?} {called:?}");
+        let (Err(beat), Err(called), false) = &refused else { panic!("{refused:?}") };
+        assert!(is_unauthenticated(beat) && is_unauthenticated(called), "{beat:?} {called:?}");
     }
     house.close().await;
 }

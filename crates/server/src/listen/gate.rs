@@ -60,7 +60,7 @@ impl Gate {
     pub(super) fn admit<B>(
         self: &Arc<Self>,
         request: &Request<B>,
-    ) -> Result<Option<Place>, Response<Body>> {
+    ) -> Result<Option<Place>, Box<Response<Body>>> {
         if is_let_in(request.method(), request.uri().path()) {
             return Ok(None);
         }
@@ -71,7 +71,7 @@ impl Gate {
         self.turned_away.increment(1);
         // One after the other gets the next second: as even as chance, and cheaper.
         let turn = self.shed.fetch_add(1, Ordering::Relaxed) as usize % SPREAD.len();
-        Err(self.words.told(name_of(request.headers()), turn))
+        Err(Box::new(self.words.told(name_of(request.headers()), turn)))
     }
 
     /// What is behind the lock is whole after every statement, so a panic elsewhere spoils nothing.

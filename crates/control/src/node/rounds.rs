@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(rounds.pause, AFTER_FEW);
         assert!(rounds.next().now_or_never().is_none(), "not yet");
         assert_eq!(rounds.next().await.expect("they ask").len(), 3);
-        drop((others, line));
+        drop(others);
+        drop(line);
         assert!(rounds.next().await.is_none(), "nobody can ask any more");
     }
 

@@ -447,7 +447,7 @@ async fn who_was_revoked_or_has_ended_is_not_heard_and_the_others_of_the_round_a
         all = all => all,
         _ = futures::future::join(flusher.run(), caller.run()) => panic!("somebody could still ask"),
     };
-    assert!(matches!(good, (Ok(status), Ok(()), true) if status == "ready"), "{good:?}");
+    assert!(matches!(&good, (Ok(status), Ok(()), true) if status == "ready"), "{good:?}");
     for refused in [revoked, older] {
         let (Err(beat), Err(called), false) = &refused else { panic!("{refused:?}") };
         assert!(is_unauthenticated(beat) && is_unauthenticated(called), "{beat:?} {called:?}");

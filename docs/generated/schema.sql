@@ -466,6 +466,7 @@ CREATE TABLE outbox_events (
     published_at timestamp with time zone,
     position bigint NOT NULL,
     traceparent text,
+    heard text[],
     CONSTRAINT outbox_events_pkey PRIMARY KEY (id)
 );
 

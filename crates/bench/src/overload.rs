@@ -85,7 +85,9 @@ async fn peak(stage: &Stage, sql: &PgPool, cores: &Cores, seconds: f64) -> anyho
     let mut most: f64 = 0.0;
     for clients in AT_ONCE {
         let saw = counted(stage, sql, cores, (Come::Closed(clients), seconds)).await?;
-        ensure!(saw.answers.len() == 1, "some of {clients} were turned away: {:?}", saw.answers);
+        // On a slow machine some may be turned away: then the most is what fewer get.
+        let known = saw.answers.keys().all(|status| [201, 503].contains(status));
+        ensure!(known, "{clients} at once were answered {:?}", saw.answers);
         most = most.max(saw.served_meanwhile as f64 / saw.lasted);
     }
     Ok(most)

@@ -102,7 +102,12 @@ impl std::fmt::Debug for Gate {
 /// What watches the process is let in when it is busiest. So is who opens a stream, because there are limits for them alone, and
 /// browsers that are refused a stream never ask again.
 fn is_let_in(method: &Method, path: &str) -> bool {
-    WATCHED.contains(&path) || (method == Method::GET && path.ends_with("/events"))
+    WATCHED.contains(&path) || (method == Method::GET && is_stream(path))
+}
+
+/// What payments have told of is a list.
+fn is_stream(path: &str) -> bool {
+    path.ends_with("/events") && !path.ends_with("/payments/events")
 }
 
 /// A place among the requests that run.
@@ -344,6 +349,7 @@ mod tests {
             assert!(is_let_in(&Method::GET, path), "{path}");
         }
         assert!(!is_let_in(&Method::GET, "/api/v1/allocations"));
+        assert!(!is_let_in(&Method::GET, "/api/v1/admin/payments/events"));
         assert!(!is_let_in(&Method::POST, "/api/v1/events"));
     }
 }

@@ -187,8 +187,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "a result counts once, from the dispatch it is about",
         edits: &[(
             TASK,
-            "        .with(DISPATCH, Value::Int(result.dispatch));",
-            "        .with(DISPATCH, Value::Int(result.dispatch + 1));",
+            ".with(DISPATCH, Value::Int(result.dispatch))",
+            ".with(DISPATCH, Value::Int(result.dispatch + 1))",
         )],
     },
     Mutant {
@@ -196,8 +196,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "a message that is delivered twice starts one run: its identity is the run's",
         edits: &[(
             "crates/control/src/doors/subscriptions.rs",
-            "    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;",
-            "    let id = format!(\"{id}-{:?}\", std::time::Instant::now());\n    ctx.workflows.start(NewRun { id, workflow, entity_id: fact.id, state }).await?;",
+            "    ctx.workflows.start(run).await?;",
+            "    let id = format!(\"{}-{:?}\", run.id, std::time::Instant::now());\n    ctx.workflows.start(spine::workflow::NewRun { id, ..run }).await?;",
         )],
     },
     Mutant {

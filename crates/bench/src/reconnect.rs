@@ -185,6 +185,6 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
         of("create_p99", "ms").once(p99(Some("create")), None, mood),
         of("memory_most", "MB").goal(600.0, 300.0).once(back.memory_mb, None, mood),
         // They take their turns: so many a second are let in, with the little that a burst is.
-        of("handshakes_most", "/s").must(1_200.0).once(back.handshakes_in_a_second, None, mood),
+        of("handshakes_most", "/s").must(480.0).once(back.handshakes_in_a_second, None, mood),
     ])
 }

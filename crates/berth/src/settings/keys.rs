@@ -33,7 +33,7 @@ pub(crate) const TABLE: &[Key] = &[
     key("limits.requests_per_minute", Some("600"), "how often a token may be used; 0 is as often as it likes"),
     key("limits.logins_per_minute", Some("10"), "how often one account may be tried from one place"),
     key("limits.enrolments_per_minute", Some("60"), "how often one place may try to enrol a node"),
-    key("limits.handshakes_per_second", Some("1000"), "how many agents the gateway lets in a second; the others take their turns"),
+    key("limits.handshakes_per_second", Some("400"), "how many agents the gateway lets in a second; the others take their turns"),
     key("limits.connections_max", Some("8192"), "how many connections people may have open"),
     key("limits.in_flight_max", Some("1024"), "how many of their requests may run at a time; fewer are let in while most take long"),
     key("limits.body_bytes_max", Some("1048576"), "how large a body may be"),

@@ -50,27 +50,30 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     // One statement, a transaction of its own: nothing is held while a message is handled. A delivery that somebody has
     // in hand is still there, so the one behind it is not begun by anybody; and who waited for a row finds it not due.
     let rows = sqlx::query(
-        "UPDATE bus_deliveries AS delivery
+        // They are picked apart from the update, once: a plan that looked for them again for every row of it would pass by those it
+        // has changed, and begin more than was asked for.
+        "WITH due AS MATERIALIZED (
+             SELECT head.event_id
+               FROM bus_deliveries AS head
+              WHERE head.consumer = $1
+                AND head.dead_at IS NULL
+                AND head.due_at <= $2
+                AND NOT EXISTS (
+                    SELECT 1
+                      FROM bus_deliveries AS earlier
+                     WHERE earlier.consumer = $1
+                       AND earlier.dead_at IS NULL
+                       AND earlier.entity_id = head.entity_id
+                       AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
+                )
+              ORDER BY head.due_at, head.event_id
+              LIMIT $4
+                FOR UPDATE SKIP LOCKED
+         )
+         UPDATE bus_deliveries AS delivery
             SET attempts = delivery.attempts + 1,
                 due_at = $3
-           FROM (
-                SELECT head.event_id
-                  FROM bus_deliveries AS head
-                 WHERE head.consumer = $1
-                   AND head.dead_at IS NULL
-                   AND head.due_at <= $2
-                   AND NOT EXISTS (
-                       SELECT 1
-                         FROM bus_deliveries AS earlier
-                        WHERE earlier.consumer = $1
-                          AND earlier.dead_at IS NULL
-                          AND earlier.entity_id = head.entity_id
-                          AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
-                   )
-                 ORDER BY head.due_at, head.event_id
-                 LIMIT $4
-                   FOR UPDATE SKIP LOCKED
-                ) AS due
+           FROM due
           WHERE delivery.consumer = $1
             AND delivery.event_id = due.event_id
       RETURNING delivery.event_id, delivery.attempts, delivery.message",

@@ -27,20 +27,22 @@ pub struct Due {
 /// When the database fails.
 pub async fn announce(store: &Store, claim: &Claim<'_>) -> Result<Vec<Due>, Error> {
     let rows = sqlx::query(
-        "UPDATE workflow_runs AS run
+        // Picked once, apart from the update: see the deliveries.
+        "WITH due AS MATERIALIZED (
+             SELECT due.id
+               FROM workflow_runs AS due
+              WHERE due.done_at IS NULL
+                AND due.wake_at <= $2
+                AND (due.lease_until IS NULL OR due.lease_until <= $2)
+                AND (due.announced_until IS NULL OR due.announced_until <= $2)
+                AND due.workflow = ANY ($1)
+              ORDER BY due.wake_at
+              LIMIT $4
+                FOR UPDATE SKIP LOCKED
+         )
+         UPDATE workflow_runs AS run
             SET announced_until = $3
-           FROM (
-                SELECT due.id
-                  FROM workflow_runs AS due
-                 WHERE due.done_at IS NULL
-                   AND due.wake_at <= $2
-                   AND (due.lease_until IS NULL OR due.lease_until <= $2)
-                   AND (due.announced_until IS NULL OR due.announced_until <= $2)
-                   AND due.workflow = ANY ($1)
-                 ORDER BY due.wake_at
-                 LIMIT $4
-                   FOR UPDATE SKIP LOCKED
-                ) AS due
+           FROM due
           WHERE run.id = due.id
       RETURNING run.id, run.workflow, run.entity_id",
     )

@@ -10,7 +10,7 @@ use sqlx::Row as _;
 use store::deliveries::{self, Claim, Claimed, Failed, RELAY};
 use store::notify::{Line, Rung};
 use store::outbox::{self, Hearer, Relayed};
-use store::workflow_runs::{self, NewRun, Saved, Taken, Wait};
+use store::workflow_runs::{self, NewRun, Saved, Taken, Wait, driven};
 use store::{Ring, Store, prune, seen};
 use testkit::{Database, new_id};
 use uuid::Uuid;
@@ -292,6 +292,43 @@ async fn who_listens_and_was_cut_off_listens_again_and_says_that_anything_may_ha
     let Rung::These(heard) = ear.hear().await.expect("it hears") else { panic!("too much") };
     assert_eq!(heard.len(), 2);
     drop(ear);
+    database.remove().await;
+}
+
+/// Nested loops, over tables that are believed to be almost empty: what is picked may be looked for anew for every row there is.
+const WORST_PLAN: &str = "DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET enable_hashjoin = off', current_database());
+    EXECUTE format('ALTER DATABASE %I SET enable_mergejoin = off', current_database());
+    EXECUTE format('ALTER DATABASE %I SET enable_material = off', current_database());
+END $$";
+
+#[tokio::test]
+async fn nobody_begins_more_than_they_have_room_for_whatever_the_plan() {
+    let database = Database::new().await;
+    for number in 0..24 {
+        online(&database, new_id(), 1).await;
+        assert!(start(&database.store, &format!("run {number}")).await);
+        relay(&database.store, &[ALL]).await;
+        if number == 0 {
+            let counted = sqlx::raw_sql("ANALYZE bus_deliveries, workflow_runs");
+            counted.execute(&database.sql).await.expect("an owner may do this");
+        }
+    }
+    sqlx::raw_sql(WORST_PLAN).execute(&database.sql).await.expect("an owner may do this");
+    let store = Store::open(&database.url(), store::Options::default()).await.expect("it opens");
+    let now = Timestamp::now();
+    let lease_until = now + LEASED;
+    for _ in 0..3 {
+        let deliveries = Claim { consumer: "all", now, lease_until, limit: 3 };
+        let begun = deliveries::claim(&store, &deliveries).await.expect("a claim is answered");
+        assert_eq!(begun.len(), 3, "deliveries");
+        let runs = workflow_runs::Claim { workflows: &["w"], now, lease_until, limit: 3 };
+        let told = driven::announce(&store, &runs).await.expect("it is answered");
+        assert_eq!(told.len(), 3, "runs that an engine is told of");
+        let begun = workflow_runs::claim(&store, &runs).await.expect("a claim is answered");
+        assert_eq!(begun.len(), 3, "runs");
+    }
+    store.close().await;
     database.remove().await;
 }
 

@@ -14,12 +14,12 @@ use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL, PROTOCOL_HEADER,
-    PhaseBatch, Renewal, SignedTask, TaskResult, WAIT_SECONDS,
+    PhaseBatch, Renewal, SignedTask, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS,
 };
 use wire::problem::Problem;
 
@@ -72,8 +72,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, GatewayError>>;
 pub trait Gateway: Send + Sync + 'static {
     /// `POST /agent/v1/heartbeat`
     fn heartbeat<'a>(&'a self, heartbeat: &'a Heartbeat) -> Answer<'a, HeartbeatAnswer>;
-    /// `GET /agent/v1/tasks/wait`; `None` when nothing came.
-    fn wait(&self) -> Answer<'_, Option<SignedTask>>;
+    /// `GET /agent/v1/tasks/wait`; none when nothing came.
+    fn wait(&self) -> Answer<'_, Vec<SignedTask>>;
     /// `POST /agent/v1/tasks/{id}/events`
     fn phases<'a>(&'a self, task: Uuid, batch: &'a PhaseBatch) -> Answer<'a, Acknowledged>;
     /// `POST /agent/v1/tasks/{id}/result`
@@ -123,14 +123,17 @@ impl Gateway for HttpGateway {
         Box::pin(async move { read(send(self.post("heartbeat", heartbeat)).await?).await })
     }
 
-    fn wait(&self) -> Answer<'_, Option<SignedTask>> {
+    fn wait(&self) -> Answer<'_, Vec<SignedTask>> {
         Box::pin(async move {
-            let request = self.client().get(self.address.url("tasks/wait")).timeout(WAIT_TIMEOUT);
-            let response = send(request).await?;
-            match response.status() {
-                StatusCode::NO_CONTENT => Ok(None),
-                _ => parsed(&body(response, TASK_BYTES_MAX).await?).map(Some),
+            let url = self.address.url(&format!("tasks/wait?most={TASKS_MAX}"));
+            let response = send(self.client().get(url).timeout(WAIT_TIMEOUT)).await?;
+            if response.status() == StatusCode::NO_CONTENT {
+                return Ok(Vec::new());
             }
+            Ok(match parsed(&body(response, TASK_BYTES_MAX).await?)? {
+                HandedOut::Batch(batch) => batch.tasks,
+                HandedOut::One(task) => vec![task],
+            })
         })
     }
 
@@ -155,6 +158,16 @@ impl Gateway for HttpGateway {
         *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
         Ok(())
     }
+}
+
+/// What comes of a wait.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum HandedOut {
+    /// From a gateway that was asked for several.
+    Batch(TaskBatch),
+    /// From one that does not know that several can be asked for.
+    One(SignedTask),
 }
 
 /// Trades a join token for a certificate. The gateway must prove itself by the authority of the token alone.

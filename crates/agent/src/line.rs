@@ -106,7 +106,7 @@ impl Gateway for Distant {
         Box::pin(self.line.carry(Sort::Say, self.gateway.heartbeat(heartbeat)))
     }
 
-    fn wait(&self) -> Answer<'_, Option<SignedTask>> {
+    fn wait(&self) -> Answer<'_, Vec<SignedTask>> {
         Box::pin(self.line.carry(Sort::Hear, self.gateway.wait()))
     }
 

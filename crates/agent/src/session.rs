@@ -109,13 +109,13 @@ impl Session {
                 waited = self.gateway.wait() => waited,
             };
             match waited {
-                Ok(task) => {
+                Ok(tasks) => {
                     backoff.reset();
                     self.accepted();
-                    if let Some(task) = task
-                        && inbox.send(task).await.is_err()
-                    {
-                        return Ok(());
+                    for task in tasks {
+                        if inbox.send(task).await.is_err() {
+                            return Ok(());
+                        }
                     }
                 }
                 Err(error) => {

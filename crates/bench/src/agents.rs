@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Plan;
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, quantile, usage};
 use crate::open;
-use crate::outbox::drained;
+use crate::outbox::{drained, fallen_to_none};
 use crate::product::pause;
 use crate::raw::{self, Length};
 use crate::release::until_counted;
@@ -22,6 +23,10 @@ use crate::stage::{ALL_ROLES, Setting, Stage};
 const SOME: usize = 1_000;
 /// What the goal of many agents is said for.
 const TASKS_PER_SECOND: f64 = 200.0;
+/// What is asked for instead when that is more than there is.
+const FEWER_PER_SECOND: f64 = 50.0;
+const UNDER_WAY: &str =
+    "SELECT count(*) FROM allocations WHERE status IN ('requested', 'provisioning')";
 /// So slowly that they do not meet.
 pub(crate) const SELDOM_PER_SECOND: f64 = 25.0;
 
@@ -33,7 +38,7 @@ pub(crate) const CLAIMED: &str =
       WHERE log.to_status = 'dispatched'
       ORDER BY task.created_at";
 
-/// From there to the first thing that the agent did about it.
+/// From there to the first thing that the agent says of it: when it had it in its hands, and had seen that it is meant for it.
 pub(crate) const RECEIVED: &str =
     "SELECT (extract(epoch FROM event.at - task.created_at) * 1000)::float8
        FROM node_tasks AS task
@@ -85,16 +90,23 @@ async fn waiting(plan: Plan, count: usize, goal: &'static str) -> anyhow::Result
     let setting = Setting { name: "agents", nodes: 0, floor_nodes: 1, roles: ALL_ROLES };
     let stage = Stage::set(setting).await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    stage.product.fleet("h100.slice", count, &mut agents, &stop).await?;
+    let which = (Agents::NullThatTells, count);
+    stage.product.fleet("h100.slice", which, &mut agents, &stop).await?;
     pause(Duration::from_secs(15)).await;
     let mut all = idle(&stage, count, plan).await?;
-    match tasks(&stage, count, plan, goal).await {
+    let asked = Asked::of(goal, plan);
+    match tasks(&stage, count, asked).await {
         Ok(figures) => all.extend(figures),
-        // What it costs that they are there was measured all the same. Whoever is asked for more than there is says so.
+        // Whoever is asked for more than there is says so. What half as many get says something, and not what the goal asks.
         Err(error) => {
             let figure = Figure::more(goal, format!("agents.{count}.tasks_were_measured"), "");
             let figure = figure.must(1.0).note(format!("{error:#}"));
             all.push(figure.once(0.0, None, Mood::look().await));
+            let sql = stage.sql().await?;
+            fallen_to_none(&sql, UNDER_WAY).await?;
+            sql.close().await;
+            let fewer = Asked { goal: "", rate: FEWER_PER_SECOND, most: asked.most / 2 };
+            all.extend(tasks(&stage, count, fewer).await?);
         }
     }
     stage.product.check().await?;
@@ -104,17 +116,10 @@ async fn waiting(plan: Plan, count: usize, goal: &'static str) -> anyhow::Result
 }
 
 /// Tasks reach agents, and their results become states.
-async fn tasks(
-    stage: &Stage,
-    agents: usize,
-    plan: Plan,
-    goal: &'static str,
-) -> anyhow::Result<Vec<Figure>> {
-    let (rate, most, few) =
-        if goal == "P10" { (TASKS_PER_SECOND, 2_000, 600) } else { (SELDOM_PER_SECOND, 400, 100) };
-    let most = (if plan.quick { few } else { most }).min(agents);
+async fn tasks(stage: &Stage, agents: usize, asked: Asked) -> anyhow::Result<Vec<Figure>> {
+    let Asked { goal, rate, most } = asked;
     let Dispatched { claimed, received, became, mood, queued_per_second } =
-        dispatch(stage, rate, most).await?;
+        dispatch(stage, rate, most.min(agents)).await?;
     let note = format!(
         "{agents} agents, {rate:.0} allocations/s asked for, {queued_per_second:.0} tasks/s queued, {} tasks",
         received.len()
@@ -124,18 +129,43 @@ async fn tasks(
     let once =
         |figure: Figure, times: &[f64], share| figure.once(quantile(times, share), None, mood);
     let (p50, p99) = (of(goal, "task_reaches_agent_p50"), of(goal, "task_reaches_agent_p99"));
-    let (p50, p99) = if goal == "P10" {
-        (p50, p99.goal(50.0, 20.0))
-    } else {
-        (p50.goal(5.0, 2.0), p99.goal(20.0, 10.0))
+    let (p50, p99, state_p99) = match goal {
+        "P9" => (p50.goal(5.0, 2.0), p99.goal(20.0, 10.0), of("P11", "result_to_state_p99")),
+        "P10" => (p50, p99.goal(50.0, 20.0), of("P11", "result_to_state_p99")),
+        _ => {
+            let of = |what| of("P10", what);
+            return Ok(vec![
+                once(of("with_fewer_tasks_reaches_agent_p50"), &received, 0.5),
+                once(of("with_fewer_tasks_reaches_agent_p99"), &received, 0.99),
+            ]);
+        }
     };
     Ok(vec![
         once(p50, &received, 0.5),
         once(p99, &received, 0.99),
         once(of(goal, "task_claimed_p99"), &claimed, 0.99),
         once(of("P11", "result_to_state_p50"), &became, 0.5),
-        once(of("P11", "result_to_state_p99").goal(20.0, 10.0), &became, 0.99),
+        once(state_p99.goal(20.0, 10.0), &became, 0.99),
     ])
+}
+
+/// How many tasks are asked for, and for which goal.
+#[derive(Clone, Copy)]
+struct Asked {
+    goal: &'static str,
+    rate: f64,
+    most: usize,
+}
+
+impl Asked {
+    fn of(goal: &'static str, plan: Plan) -> Asked {
+        let (rate, most, few) = if goal == "P10" {
+            (TASKS_PER_SECOND, 2_000, 600)
+        } else {
+            (SELDOM_PER_SECOND, 400, 100)
+        };
+        Asked { goal, rate, most: if plan.quick { few } else { most } }
+    }
 }
 
 /// What became of some tasks, in milliseconds and sorted.

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::Plan;
 use crate::charging::{ACCOUNTS, RECORDS, insert_records};
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, median, own_cpu, quantile};
 use crate::product::{Product, new_id, pause};
 
@@ -47,7 +48,7 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     eprintln!("beside: people ask while {minutes} minutes of {RECORDS} records are charged");
     let product = Arc::new(Product::start("beside", 0, "0").await?);
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet("h100.slice", NODES, &mut agents, &stop).await?;
+    product.fleet("h100.slice", (Agents::Whole, NODES), &mut agents, &stop).await?;
     let sql = PgPoolOptions::new().max_connections(2).connect(&product.database()).await?;
     furnish(&product, &sql).await?;
     let (mood, cpu) = (Mood::look().await, own_cpu());

@@ -7,7 +7,8 @@ use std::process::Stdio;
 use agent::{Config, SimulatedConfig};
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,18 +24,30 @@ const AT_A_TIME: usize = 16;
 /// Says where a process finds its agents. It ends with its input.
 const CREW: &str = "BENCH_CREW";
 
+/// What answers a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Agents {
+    /// Agents with their books, on disk before and after each of six phases that take no time.
+    Whole,
+    /// Something that only answers: what is left is the control plane.
+    Null,
+    /// The same, and it says when it had the task in its hands.
+    NullThatTells,
+}
+
 /// An agent: where it keeps what it knows, and what lets it in.
-pub(crate) struct Recruit {
-    pub(crate) folder: PathBuf,
-    pub(crate) join: String,
+#[derive(Clone, Serialize, Deserialize)]
+struct Recruit {
+    folder: PathBuf,
+    join: String,
 }
 
 impl Product {
-    /// Adds nodes whose agents run until `stop`.
+    /// Adds so many nodes whose agents run until `stop`.
     pub(crate) async fn fleet(
         &self,
         sku: &str,
-        count: usize,
+        (which, count): (Agents, usize),
         agents: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
@@ -42,28 +55,17 @@ impl Product {
         let items = images["items"].as_array().into_iter().flatten();
         let sha256 =
             items.filter(|image| image["code"] == CUDA).find_map(|image| image["sha256"].as_str());
-        let sha256 = sha256.context("no image")?;
-        let mut recruits = self.recruits(sku, count).await?;
+        let sha256 = sha256.context("no image")?.to_owned();
+        let mut crew = Crew { which, sha256, recruits: self.recruits(sku, count).await? };
         if count <= IN_A_PROCESS {
-            begin(recruits, sha256, agents, stop);
+            crew.begin(agents, stop);
         } else {
-            while !recruits.is_empty() {
-                let rest = recruits.split_off(recruits.len().min(IN_A_PROCESS));
-                self.crew(&std::mem::replace(&mut recruits, rest), sha256, agents, stop)?;
+            while !crew.recruits.is_empty() {
+                let rest = crew.recruits.split_off(crew.recruits.len().min(IN_A_PROCESS));
+                self.send(&crew, agents, stop)?;
+                crew.recruits = rest;
             }
         }
-        self.until_ready(count).await
-    }
-
-    /// Adds nodes whose agents only answer, until `stop`.
-    pub(crate) async fn null_fleet(
-        &self,
-        sku: &str,
-        count: usize,
-        agents: &mut JoinSet<()>,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        null::begin(self.recruits(sku, count).await?, agents, stop);
         self.until_ready(count).await
     }
 
@@ -82,17 +84,14 @@ impl Product {
     }
 
     /// Agents in a process of their own.
-    fn crew(
+    fn send(
         &self,
-        recruits: &[Recruit],
-        sha256: &str,
+        crew: &Crew,
         agents: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let each = |recruit: &Recruit| json!({ "folder": recruit.folder, "join": recruit.join });
-        let crew: Vec<Value> = recruits.iter().map(each).collect();
         let path = self.folder.join(format!("crew-{}.json", new_id()));
-        std::fs::write(&path, json!({ "sha256": sha256, "crew": crew }).to_string())?;
+        std::fs::write(&path, serde_json::to_vec(crew)?)?;
         let mut child = Command::new(std::env::current_exe()?)
             .env(CREW, &path)
             .stdin(Stdio::piped())
@@ -112,21 +111,38 @@ impl Product {
     }
 }
 
-fn begin(recruits: Vec<Recruit>, sha256: &str, agents: &mut JoinSet<()>, stop: &CancellationToken) {
-    for Recruit { folder, join } in recruits {
-        let machine = SimulatedConfig {
-            images: vec![(CUDA.to_owned(), sha256.to_owned())],
-            speed: 0.0,
-            ..SimulatedConfig::with_gpus(8, 2, "H100")
-        };
-        let mut config = Config::simulated(folder, machine);
-        config.join = Some(join);
-        let stop = stop.clone();
-        agents.spawn(async move {
-            if let Err(error) = agent::run(config, stop).await {
-                eprintln!("an agent ended: {error}");
-            }
-        });
+/// Agents of one process.
+#[derive(Serialize, Deserialize)]
+struct Crew {
+    which: Agents,
+    /// Of the image that they have.
+    sha256: String,
+    recruits: Vec<Recruit>,
+}
+
+impl Crew {
+    fn begin(&self, agents: &mut JoinSet<()>, stop: &CancellationToken) {
+        for recruit in &self.recruits {
+            let (recruit, stop) = (recruit.clone(), stop.clone());
+            let machine = SimulatedConfig {
+                images: vec![(CUDA.to_owned(), self.sha256.clone())],
+                speed: 0.0,
+                ..SimulatedConfig::with_gpus(8, 2, "H100")
+            };
+            let mut config = Config::simulated(recruit.folder, machine.clone());
+            config.join = Some(recruit.join);
+            let which = self.which;
+            agents.spawn(async move {
+                let ended = match which {
+                    Agents::Whole => agent::run(config, stop).await.map_err(Into::into),
+                    Agents::Null => null::answer(config, machine, false, &stop).await,
+                    Agents::NullThatTells => null::answer(config, machine, true, &stop).await,
+                };
+                if let Err(error) = ended {
+                    eprintln!("an agent ended: {error:#}");
+                }
+            });
+        }
     }
 }
 
@@ -137,15 +153,9 @@ pub(crate) fn crew() -> Option<PathBuf> {
 
 /// Is the agents that are written down there, until nobody holds the other end of the input.
 pub(crate) async fn run(path: &Path) -> anyhow::Result<()> {
-    let written: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-    let text = |value: &Value| value.as_str().map(str::to_owned).context("no text");
-    let mut recruits = Vec::new();
-    for each in written["crew"].as_array().into_iter().flatten() {
-        recruits
-            .push(Recruit { folder: text(&each["folder"])?.into(), join: text(&each["join"])? });
-    }
+    let crew: Crew = serde_json::from_slice(&std::fs::read(path)?)?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    begin(recruits, &text(&written["sha256"])?, &mut agents, &stop);
+    crew.begin(&mut agents, &stop);
     let mut input = tokio::io::stdin();
     let _ = tokio::io::copy(&mut input, &mut tokio::io::sink()).await;
     stop.cancel();

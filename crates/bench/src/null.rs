@@ -10,31 +10,24 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use wire::Coded;
 use wire::node::{
-    Access, CleanupProof, Heartbeat, PROTOCOL, SignedTask, TaskOutcome, TaskResult, Work,
+    Access, CleanupProof, Heartbeat, PROTOCOL, Phase, PhaseReport, PhaseStatus, SignedTask,
+    TaskOutcome, TaskResult, Work,
 };
 
-use crate::fleet::{CUDA, Recruit};
+use crate::fleet::CUDA;
 use crate::product::{new_id, pause};
 
 const BEAT: Duration = Duration::from_secs(10);
 
-/// Has every recruit answer until `stop`.
-pub(crate) fn begin(recruits: Vec<Recruit>, agents: &mut JoinSet<()>, stop: &CancellationToken) {
-    for recruit in recruits {
-        let stop = stop.clone();
-        agents.spawn(async move {
-            if let Err(error) = answer(recruit, &stop).await {
-                eprintln!("an agent ended: {error:#}");
-            }
-        });
-    }
-}
-
-async fn answer(recruit: Recruit, stop: &CancellationToken) -> anyhow::Result<()> {
-    let machine = SimulatedConfig::with_gpus(8, 2, "H100");
-    let mut config = Config::simulated(recruit.folder, machine.clone());
-    config.join = Some(recruit.join);
+/// Answers until `stop`; and `tells` when it had each task in its hands, as the first of its phases.
+pub(crate) async fn answer(
+    config: Config,
+    machine: SimulatedConfig,
+    tells: bool,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let identity = agent::enrol(&config, stop).await?.context("it was stopped")?;
     let gateway = Arc::new(HttpGateway::new(&identity)?);
     let verifier = Verifier::new(identity.node_id, identity.verifying_keys()?);
@@ -59,9 +52,11 @@ async fn answer(recruit: Recruit, stop: &CancellationToken) -> anyhow::Result<()
     let works = async move {
         let mut answering = JoinSet::new();
         loop {
-            if let Ok(Some(task)) = waits.wait().await
-                && let Some((id, result)) = done(&verifier, &task)
-            {
+            let tasks = waits.wait().await.unwrap_or_default();
+            for (id, mut result) in tasks.iter().filter_map(|task| done(&verifier, task)) {
+                if tells {
+                    result.phases.push(in_hand());
+                }
                 let gateway = Arc::clone(&waits);
                 answering.spawn(async move { gateway.result(id, &result).await.is_ok() });
             }
@@ -73,6 +68,12 @@ async fn answer(recruit: Recruit, stop: &CancellationToken) -> anyhow::Result<()
         () = alive => Ok(()),
         () = works => Ok(()),
     }
+}
+
+/// It has the task, now.
+fn in_hand() -> PhaseReport {
+    let (phase, status) = (Coded(Phase::Acknowledged), Coded(PhaseStatus::Running));
+    PhaseReport { seq: 1, phase, status, at: Clock::system().now() }
 }
 
 /// What is said of a task that was done at once.

@@ -93,7 +93,8 @@ pub(crate) async fn drained(sql: &PgPool) -> anyhow::Result<()> {
     fallen_to_none(sql, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL").await
 }
 
-async fn fallen_to_none(sql: &PgPool, count: &'static str) -> anyhow::Result<()> {
+/// Waits until nothing is left of what a query counts; not longer than as it becomes less.
+pub(crate) async fn fallen_to_none(sql: &PgPool, count: &'static str) -> anyhow::Result<()> {
     let every = Duration::from_millis(100);
     let (mut least, mut still) = (i64::MAX, Duration::ZERO);
     while still < STILL_MAX {

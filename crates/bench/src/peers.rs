@@ -12,6 +12,7 @@ use crate::Plan;
 use crate::agents::{SELDOM_PER_SECOND, dispatch};
 use crate::create::{Seen, Until, ask};
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, quantile};
 use crate::peer::{Pace, Peer};
 use crate::raw;
@@ -137,7 +138,7 @@ pub(crate) async fn queue(theirs: &Cluster, plan: Plan) -> anyhow::Result<Vec<Fi
     let setting = Setting { name: "queue", nodes: 0, floor_nodes: 1, roles: ALL_ROLES };
     let stage = Stage::set(setting).await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    stage.product.fleet("h100.slice", count, &mut agents, &stop).await?;
+    stage.product.fleet("h100.slice", (Agents::NullThatTells, count), &mut agents, &stop).await?;
     let note = format!("{count} agents, {SELDOM_PER_SECOND}/s; {}", peer.described);
     let of = |name: &str| Figure::less("P9", name, "ms").note(&note);
     let (mut p50, mut p99) =

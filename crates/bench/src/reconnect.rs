@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Plan;
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, milliseconds, now, own_cpu, quantile, usage};
 use crate::product::{Product, new_id, pause};
 use crate::replicas::metric;
@@ -139,7 +140,7 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     eprintln!("reconnect: {count} agents are let in, and then lose everything");
     let mut product = Product::start("reconnect", 0, "0").await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet("h100.slice", count, &mut agents, &stop).await?;
+    product.fleet("h100.slice", (Agents::Whole, count), &mut agents, &stop).await?;
     pause(Duration::from_secs(15)).await;
     let mood = Mood::look().await;
     product.kill()?;

@@ -14,6 +14,7 @@ use crate::Plan;
 use crate::client::Client;
 use crate::create::{Until, ask};
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, own_cpu, quantile};
 use crate::product::{Product, new_id, pause};
 use crate::raw::{self, Length};
@@ -31,7 +32,7 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     let setting = Setting { name: "release", nodes: 0, floor_nodes: FLOOR_NODES, roles: ALL_ROLES };
     let stage = Stage::set(setting).await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    stage.product.null_fleet("h100.slice", nodes, &mut agents, &stop).await?;
+    stage.product.fleet("h100.slice", (Agents::Null, nodes), &mut agents, &stop).await?;
     let sql = stage.sql().await?;
     // Half of the floor is in use.
     stage.raw_creates(RAW_CLIENTS, Length::Each(FLOOR_NODES * 4 / RAW_CLIENTS)).await?;

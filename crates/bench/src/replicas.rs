@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Plan;
 use crate::agents::{CLAIMED, RECEIVED, sorted};
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, own_cpu, quantile};
 use crate::product::{Product, free_port, pause};
 use crate::stories::come_and_go;
@@ -101,7 +102,7 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     let queues = Replica::start(&product, "api,gateway,relay,worker", Some(&waits.gateway)).await?;
     product.api = format!("http://{}/api/v1", queues.api);
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet("h100.slice", 4, &mut agents, &stop).await?;
+    product.fleet("h100.slice", (Agents::NullThatTells, 4), &mut agents, &stop).await?;
     let (mood, cpu) = (Mood::look().await, own_cpu());
     for _ in 0..runs {
         come_and_go(&product).await?;

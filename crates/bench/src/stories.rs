@@ -15,6 +15,7 @@ use crate::Plan;
 use crate::agents::sorted;
 use crate::client::Client;
 use crate::figure::Figure;
+use crate::fleet::Agents;
 use crate::machine::{Mood, own_cpu, quantile};
 use crate::product::{Product, new_id, pause};
 
@@ -56,23 +57,11 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     Ok(all)
 }
 
-/// What answers a task.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Agents {
-    /// Something that only answers: what is left is the control plane.
-    Null,
-    /// An agent with its books, on disk before and after each of six phases that take no time.
-    Whole,
-}
-
 async fn one_after_another(runs: usize, which: Agents) -> anyhow::Result<Vec<Figure>> {
     eprintln!("to_active: {runs} one after another");
     let product = Product::start("to-active", 0, "0").await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    match which {
-        Agents::Null => product.null_fleet("h100.slice", 4, &mut agents, &stop).await?,
-        Agents::Whole => product.fleet("h100.slice", 4, &mut agents, &stop).await?,
-    }
+    product.fleet("h100.slice", (which, 4), &mut agents, &stop).await?;
     let (mood, cpu) = (Mood::look().await, own_cpu());
     for _ in 0..runs {
         come_and_go(&product).await?;
@@ -128,7 +117,7 @@ pub(crate) async fn fly(nodes: usize) -> anyhow::Result<Flown> {
     eprintln!("to_active: {IN_FLIGHT} in flight, {all} in all");
     let product = Product::start("in-flight", 0, "0").await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.null_fleet("h100.slice", nodes, &mut agents, &stop).await?;
+    product.fleet("h100.slice", (Agents::Null, nodes), &mut agents, &stop).await?;
     let sql = PgPool::connect(&product.database()).await?;
     let (mood, cpu) = (Mood::look().await, own_cpu());
     keep_in_flight(&product, &sql, all).await?;
@@ -194,7 +183,7 @@ async fn storm(sku: &'static str, sizes: &'static [i16], requests: usize) -> any
     let nodes = 125;
     let product = Arc::new(Product::start("storm", 0, "0").await?);
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());
-    product.fleet(sku, nodes, &mut agents, &stop).await?;
+    product.fleet(sku, (Agents::Whole, nodes), &mut agents, &stop).await?;
     let next = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..200 {

@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
@@ -23,7 +23,9 @@ use control::node::heartbeat::{self, Collector};
 use control::node::roll_call::{RollCall, roll_call};
 use control::node::task;
 use control::{Ctx, Error};
-use domain::ids::NodeTaskId;
+use domain::ids::{NodeId, NodeTaskId};
+use futures::TryFutureExt as _;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::Ring;
 use tokio::net::TcpListener;
@@ -31,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL_HEADER, PhaseBatch,
-    Renewal, SignedTask, TaskResult, WAIT_SECONDS,
+    Renewal, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS,
 };
 use wire::problem::ProblemCode;
 
@@ -203,9 +205,29 @@ impl Gateway {
         Ok(Box::pin(identify).await?)
     }
 
-    /// The next task for the agent, if there is one.
-    async fn claim(&self, identity: &AgentIdentity) -> Result<Option<SignedTask>, Refusal> {
-        Ok(Box::pin(task::claim(&self.ctx, identity)).await?)
+    /// The next tasks for the agent, in the words it asked for; none, if there are none. Who it is, if that is not known yet, and what
+    /// there is for its node are asked at once, and nothing is handed out before both are known.
+    async fn claim(
+        &self,
+        (asking, known): (&Asking, Option<AgentIdentity>),
+        node: NodeId,
+        most: Option<u16>,
+    ) -> Result<Option<Response>, Refusal> {
+        let identity = async {
+            match known {
+                Some(identity) => Ok(identity),
+                None => self.identify(asking).await,
+            }
+        };
+        let queued = task::queued(&self.ctx, node, most.unwrap_or(1)).map_err(Refusal::from);
+        let (identity, queued) = tokio::try_join!(identity, queued)?;
+        let Some(queued) = queued else { return Ok(None) };
+        let mut tasks = queued.hand_out(&self.ctx, &identity).await?;
+        Ok(match most {
+            Some(_) if tasks.is_empty() => None,
+            Some(_) => Some(Json(TaskBatch { tasks }).into_response()),
+            None => tasks.pop().map(|task| Json(task).into_response()),
+        })
     }
 
     /// Who it is. Only the first on a connection is asked about here, so whoever takes this asks whether it may still speak.
@@ -284,37 +306,59 @@ async fn finish(
     Ok(Json(task::finish(&gateway.ctx, &identity, NodeTaskId(id), &result).await?))
 }
 
+/// How many tasks an agent takes at once.
+#[derive(Deserialize)]
+struct Wanted {
+    most: Option<u16>,
+}
+
+fn most(parts: &Parts) -> Result<Option<u16>, Refusal> {
+    let wanted = Query::<Wanted>::try_from_uri(&parts.uri).ok().map(|Query(wanted)| wanted.most);
+    match wanted {
+        Some(Some(0)) | None => {
+            let detail =
+                "The parameter most says how many tasks are taken at once: a number from 1.";
+            Err(Refusal::new(ProblemCode::BadRequest, detail))
+        }
+        Some(most) => Ok(most.map(|most| most.min(TASKS_MAX))),
+    }
+}
+
 /// Waits for work. It looks for some only if there may be some, and before that asks who it is working for; so it does whenever it is woken.
 /// A wait that begins with nothing to look for is asked about together with the others that do.
 async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
-    let asking = Asking::of(&request.into_parts().0)?;
-    let mut asked = asking.met.get().is_none();
-    let (met, mut identity) = gateway.meet(&asking).await?;
-    let node = identity.node_id;
+    let parts = request.into_parts().0;
+    let asking = Asking::of(&parts)?;
+    let most = most(&parts)?;
+    let first = asking.met.get().is_none();
+    let (met, identity) = gateway.meet(&asking).await?;
+    let (node, mut known, mut asked) = (identity.node_id, first.then_some(identity), first);
     let poll = gateway.polls.begin(node);
     // Before the first look for work: what is queued after it rings.
     let bell = gateway.ctx.wake.on(Ring::Node(node.uuid()));
     let mut look = met.look();
-    if look.is_some() && !asked {
-        identity = gateway.identify(&asking).await?;
-        asked = true;
-    }
     let mut roll_call = pin!(gateway.roll_call.of(asking.certificate));
     let last = gateway.ending.is_draining();
     let patience = if last { LAST_WAIT } else { polls::patience() };
     let mut over = pin!(timeout(patience, pending::<()>()));
     loop {
         if let Some(look) = look.take() {
-            if let Some(task) = gateway.claim(&identity).await? {
-                return Ok(Json(task).into_response());
+            // Whoever waits for work has room for what it waits for, and none for what it does in between.
+            let claim = Box::pin(gateway.claim((&asking, known.take()), node, most));
+            if let Some(handed_out) = claim.await? {
+                return Ok(handed_out);
             }
             met.found_nothing(look);
+            asked = true;
         }
         // Only the wait is cut short, never a claim: a task that was handed out must be handed over.
         tokio::select! {
             () = bell.notified() => {
-                identity = gateway.identify(&asking).await?;
-                (look, asked) = (met.look(), true);
+                (look, known) = (met.look(), None);
+                if look.is_none() {
+                    gateway.identify(&asking).await?;
+                    asked = true;
+                }
             }
             stands = roll_call.as_mut(), if !asked => {
                 stands?;

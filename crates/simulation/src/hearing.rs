@@ -1,6 +1,7 @@
 //! What is heard of a story: a line of the trace, an entry in the books, work for a node; and what no story may answer.
 
 use control::Error;
+use wire::node::SignedTask;
 
 use crate::sim::{Sim, short};
 use crate::story::{Fate, Heard};
@@ -11,9 +12,11 @@ impl Sim<'_> {
         let line = match &heard {
             Heard::Created(_, answer) => told(answer.as_ref().map(|granted| short(&granted.id))),
             Heard::Asked(_, answer) => told(answer.as_ref().map(|_| "done".to_owned())),
-            Heard::Given(_, answer) => told(answer.as_ref().map(|given| match given {
-                Some(task) => format!("task {} dispatch {}", short(&task.task_id), task.dispatch),
-                None => "nothing".to_owned(),
+            Heard::Given(_, answer) => told(answer.as_ref().map(|given| {
+                let one = |task: &SignedTask| {
+                    format!("task {} dispatch {}", short(&task.task_id), task.dispatch)
+                };
+                given.iter().map(one).collect::<Vec<_>>().join(", ")
             })),
             Heard::Acknowledged(_, _, answer) => told(answer.as_ref().cloned()),
             Heard::Beat(_, answer) => told(answer.as_ref().map(|beat| beat.status.clone())),
@@ -44,7 +47,7 @@ impl Sim<'_> {
                     self.broken(broken);
                 }
             }
-            Heard::Given(node, Ok(Some(task))) => self.nodes[node].inbox.push(task),
+            Heard::Given(node, Ok(tasks)) => self.nodes[node].inbox.extend(tasks),
             Heard::Acknowledged(node, task, Ok(_)) => {
                 for entry in &mut self.nodes[node].journal {
                     entry.acknowledged |= entry.task == task;
@@ -52,7 +55,7 @@ impl Sim<'_> {
             }
             Heard::Beat(node, Ok(answer)) => self.nodes[node].forget(&answer.over),
             Heard::Asked(_, Err(_))
-            | Heard::Given(..)
+            | Heard::Given(_, Err(_))
             | Heard::Acknowledged(..)
             | Heard::Beat(..)
             | Heard::Moved(_) => {}

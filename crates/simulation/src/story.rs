@@ -30,7 +30,7 @@ pub enum Heard {
     /// Somebody asked for something about what there is, and this is the answer's body.
     Asked(Asked, Result<String, Error>),
     /// A node was given work, or not.
-    Given(usize, Result<Option<SignedTask>, Error>),
+    Given(usize, Result<Vec<SignedTask>, Error>),
     /// The control plane has heard how a node's task ended.
     Acknowledged(usize, Uuid, Result<String, Error>),
     /// A heartbeat was answered.

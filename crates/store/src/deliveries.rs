@@ -48,7 +48,8 @@ pub struct Claimed {
 /// When the database fails.
 pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
     // One statement, a transaction of its own: nothing is held while a message is handled. A delivery that somebody has
-    // in hand is still there, so the one behind it is not begun by anybody; and who waited for a row finds it not due.
+    // in hand is still there, so the one behind it is not begun by anybody; and who waited for a row finds it not due. The disk is not
+    // waited for: if the database falls and forgets it, the message is delivered once more, as it is when its consumer dies.
     let rows = sqlx::query(
         // They are picked apart from the update, once: a plan that looked for them again for every row of it would pass by those it
         // has changed, and begin more than was asked for.
@@ -69,11 +70,13 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
               ORDER BY head.due_at, head.event_id
               LIMIT $4
                 FOR UPDATE SKIP LOCKED
+         ), soon AS MATERIALIZED (
+             SELECT set_config('synchronous_commit', 'off', true)
          )
          UPDATE bus_deliveries AS delivery
             SET attempts = delivery.attempts + 1,
                 due_at = $3
-           FROM due
+           FROM due, soon
           WHERE delivery.consumer = $1
             AND delivery.event_id = due.event_id
       RETURNING delivery.event_id, delivery.attempts, delivery.message",

@@ -195,7 +195,8 @@ pub struct InHand {
     row: Locked<Status>,
 }
 
-/// Locks the task of a node that has waited longest and is still wanted. What somebody else is handing out is passed by.
+/// Locks the tasks of a node that have waited longest and are still wanted, at most `most` of them. What somebody else is handing out
+/// is passed by.
 ///
 /// # Errors
 /// When the database fails.
@@ -203,15 +204,17 @@ pub async fn lock_queued(
     tx: &mut Tx,
     node: NodeId,
     now: Timestamp,
-) -> Result<Option<InHand>, Error> {
+    most: u16,
+) -> Result<Vec<InHand>, Error> {
     let statement = locking(
         "node_id = $1 AND status = 'queued' AND (deadline_at IS NULL OR deadline_at > $2)
           ORDER BY created_at, id
-          LIMIT 1
+          LIMIT $3
             FOR UPDATE SKIP LOCKED",
     );
     let query = sqlx::query(AssertSqlSafe(statement)).bind(node.uuid()).bind(now.to_sqlx());
-    query.fetch_optional(tx.connection()).await?.as_ref().map(in_hand).transpose()
+    let rows = query.bind(i64::from(most)).fetch_all(tx.connection()).await?;
+    rows.iter().map(in_hand).collect()
 }
 
 /// Locks a task.

@@ -135,7 +135,8 @@ pub struct Claimed {
 /// When the database fails.
 pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
     let rows = sqlx::query(
-        // Picked once, apart from the update: see the deliveries.
+        // Picked once, apart from the update: see the deliveries. Nor is the disk waited for here: if the database falls and forgets who has
+        // a run, somebody else takes it with the same lease, and of the two only the first to save it has done anything.
         "WITH due AS MATERIALIZED (
              SELECT due.id
                FROM workflow_runs AS due
@@ -146,12 +147,14 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
               ORDER BY due.wake_at
               LIMIT $4
                 FOR UPDATE SKIP LOCKED
+         ), soon AS MATERIALIZED (
+             SELECT set_config('synchronous_commit', 'off', true)
          )
          UPDATE workflow_runs AS run
             SET lease = run.lease + 1,
                 lease_until = $3,
                 attempts = run.attempts + 1
-           FROM due
+           FROM due, soon
           WHERE run.id = due.id
       RETURNING run.id, run.workflow, run.entity_id, run.state, run.pending -> 0, run.attempts, run.lease, run.traceparent",
     )

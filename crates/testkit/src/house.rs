@@ -106,7 +106,7 @@ impl ScriptedNode {
         if act == Act::StayAway {
             return false;
         }
-        let Some(given) = task::claim(ctx, &self.identity).await.expect("a claim") else {
+        let Some(given) = task::claim(ctx, &self.identity, 1).await.expect("a claim").pop() else {
             return false;
         };
         self.script.lock().expect("nobody panicked").pop_front();

@@ -297,6 +297,13 @@ pub struct SignedTask {
     pub traceparent: Option<String>,
 }
 
+/// Several tasks at once, for an agent that asked for as many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskBatch {
+    /// The tasks, in the order in which they were queued.
+    pub tasks: Vec<SignedTask>,
+}
+
 /// One phase as it begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -407,6 +414,9 @@ pub struct Acknowledged {
     pub answer: String,
 }
 
+/// The most tasks that a `GET /agent/v1/tasks/wait?most=…` is handed at once. Who does not say how many is handed one, and not as a
+/// [`TaskBatch`].
+pub const TASKS_MAX: u16 = 16;
 /// How long a `GET /agent/v1/tasks/wait` waits before it answers 204.
 pub const WAIT_SECONDS: u64 = 30;
 

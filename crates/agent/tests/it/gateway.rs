@@ -241,14 +241,15 @@ impl Gateway for FakeGateway {
         })
     }
 
-    fn wait(&self) -> Answer<'_, Option<SignedTask>> {
+    fn wait(&self) -> Answer<'_, Vec<SignedTask>> {
         Box::pin(async move {
             self.call("wait").await?;
             self.log.send_modify(|log| log.waits += 1);
             loop {
-                if let Some(task) = self.tasks.lock().expect("nobody panicked with it").pop_front()
-                {
-                    return Ok(Some(task));
+                let tasks: Vec<SignedTask> =
+                    self.tasks.lock().expect("nobody panicked with it").drain(..).collect();
+                if !tasks.is_empty() {
+                    return Ok(tasks);
                 }
                 let moved = self.moods.notified();
                 if self.mood() == Mood::Away {

@@ -35,20 +35,20 @@ async fn enrolled(house: &House, api: &str, folder: &Path) -> HttpGateway {
 }
 
 /// A wait that the gateway is certainly in: of two the later ends the earlier.
-async fn held(link: &HttpGateway) -> Answer<'_, Option<SignedTask>> {
+async fn held(link: &HttpGateway) -> Answer<'_, Vec<SignedTask>> {
     let (mut one, mut two) = (link.wait(), link.wait());
     let (ended, other) = tokio::select! {
         ended = &mut one => (ended, two),
         ended = &mut two => (ended, one),
     };
-    assert_eq!(ended.expect("it is let go"), None);
+    assert_eq!(ended.expect("it is let go"), []);
     other
 }
 
 /// What a wait is answered with, which must be a task, and at once.
-async fn woken(waiting: Answer<'_, Option<SignedTask>>) -> SignedTask {
+async fn woken(waiting: Answer<'_, Vec<SignedTask>>) -> SignedTask {
     let answer = timeout(PROMPT, waiting).await.expect("it is woken, long before its time is over");
-    answer.expect("an answer").expect("a task, and not the end of its time")
+    answer.expect("an answer").pop().expect("a task, and not the end of its time")
 }
 
 async fn answer(link: &HttpGateway, given: &SignedTask, outcome: TaskOutcome) {

@@ -29,6 +29,9 @@ const MESSAGE_CHARS_MAX: usize = 512;
 /// The most phases that are taken at a time.
 const PHASES_MAX: usize = 256;
 
+/// No more is handed out at once when the envelopes are longer than this together: an agent reads only so much.
+const ENVELOPES_BYTES: usize = 1 << 20;
+
 /// What is queued for so long was not fetched by whoever was rung for.
 const UNFETCHED_SECONDS: f64 = 2.0;
 
@@ -85,25 +88,75 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
     Ok(id)
 }
 
-/// Hands the task that has waited longest to its node's agent, signed for this dispatch.
+/// Hands the tasks that have waited longest to their node's agent, at most `most` of them, each signed for this dispatch.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn claim(ctx: &Ctx, agent: &AgentIdentity) -> Result<Option<SignedTask>, Error> {
+pub async fn claim(ctx: &Ctx, agent: &AgentIdentity, most: u16) -> Result<Vec<SignedTask>, Error> {
+    match queued(ctx, agent.node_id, most).await? {
+        Some(queued) => queued.hand_out(ctx, agent).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Tasks that nobody else hands out meanwhile. Dropped, they are as before.
+pub struct Queued {
+    tx: Tx,
+    tasks: Vec<InHand>,
+}
+
+/// The tasks of a node that have waited longest, at most `most` of them; nothing, if there are none. For who asks at the same time whether
+/// its agent may have them.
+///
+/// # Errors
+/// When the database fails.
+pub async fn queued(ctx: &Ctx, node: NodeId, most: u16) -> Result<Option<Queued>, Error> {
     let mut tx = ctx.store.begin().await?;
-    let now = ctx.clock.now();
-    let Some(queued) = node_tasks::lock_queued(&mut tx, agent.node_id, now).await? else {
+    let tasks = node_tasks::lock_queued(&mut tx, node, ctx.clock.now(), most).await?;
+    if tasks.is_empty() {
         tx.rollback().await?;
         return Ok(None);
-    };
-    let span = traced("dispatch", &queued.task);
-    hand_out(ctx, agent, tx, queued).instrument(span).await
+    }
+    Ok(Some(Queued { tx, tasks }))
+}
+
+impl Queued {
+    /// Hands them to their node's agent, each signed for this dispatch.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn hand_out(
+        self,
+        ctx: &Ctx,
+        agent: &AgentIdentity,
+    ) -> Result<Vec<SignedTask>, Error> {
+        let Queued { mut tx, tasks } = self;
+        let (mut handed_out, mut bytes) = (Vec::new(), 0);
+        for queued in tasks {
+            let task = queued.task.clone();
+            let span = traced("dispatch", &task);
+            let signed = hand_out(ctx, agent, &mut tx, queued).instrument(span).await?;
+            bytes += signed.as_ref().map_or(0, |signed| signed.envelope.len());
+            handed_out.extend(signed.map(|signed| (task, signed)));
+            // What is left stays queued, and is handed out next.
+            if bytes > ENVELOPES_BYTES {
+                break;
+            }
+        }
+        tx.commit().await?;
+        for (task, signed) in &handed_out {
+            if signed.dispatch == 1 {
+                took(task.kind.clone(), "queued", task.age_seconds);
+            }
+        }
+        Ok(handed_out.into_iter().map(|(_, signed)| signed).collect())
+    }
 }
 
 async fn hand_out(
     ctx: &Ctx,
     agent: &AgentIdentity,
-    mut tx: Tx,
+    tx: &mut Tx,
     queued: InHand,
 ) -> Result<Option<SignedTask>, Error> {
     let task = queued.task.clone();
@@ -114,18 +167,14 @@ async fn hand_out(
     let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
     let lease_until = ctx.after_seconds(ctx.policies().task_lease_seconds);
     let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
-    let report = Report::new(Event::Dispatching, new_event(&tx), agent.actor())
+    let report = Report::new(Event::Dispatching, new_event(tx), agent.actor())
         .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
         .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
-    let outcome = node_tasks::report(&mut tx, queued, &sealed.with(report)).await?;
-    tx.commit().await?;
+    let outcome = node_tasks::report(tx, queued, &sealed.with(report)).await?;
     if !outcome.is_applied() {
         return Ok(None);
     }
     trace::note("dispatch", dispatch);
-    let waited = (dispatch == 1).then_some(task.age_seconds);
-    let kind = task.kind.clone();
-    waited.inspect(|seconds| took(kind, "queued", *seconds));
     // An agent goes on where it was handed the task, or where the task was queued; in version 1 it knows nothing of traces.
     let traceparent = trace::current().or(task.traceparent).filter(|_| agent.protocol > 1);
     Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature, traceparent }))

@@ -87,7 +87,8 @@ fn outcome_of(given: &SignedTask) -> TaskOutcome {
 
 /// Asks for a task. Whatever is handed out is for somebody who holds something.
 async fn claim(house: &House) -> Option<SignedTask> {
-    let given = task::claim(&house.ctx, &house.first_node().identity).await.expect("a claim")?;
+    let given =
+        task::claim(&house.ctx, &house.first_node().identity, 1).await.expect("a claim").pop()?;
     let of = envelope_of(&given).allocation_id;
     let claims = house.claims(of).await;
     assert!(claims.iter().all(|status| status != "freed"), "{given:?} for what was given back");

@@ -167,8 +167,8 @@ async fn a_real_wait_of_seconds_holds_nothing_open() {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let given = loop {
             ticks.tick().await;
-            let claimed = task::claim(&house.ctx, &house.first_node().identity).await;
-            if let Some(given) = claimed.expect("a claim") {
+            let claimed = task::claim(&house.ctx, &house.first_node().identity, 1).await;
+            if let Some(given) = claimed.expect("a claim").pop() {
                 break given;
             }
         };

@@ -168,7 +168,7 @@ async fn r20_the_result_of_an_agent_that_was_replaced_is_refused() {
     let old = node.held().pop().expect("it was handed out");
     let newer = house.enrol_anew(node.identity.node_id).await;
     house.pass(Duration::from_secs(61)).await;
-    let again = task::claim(ctx, &newer).await.expect("a claim").expect("it came back");
+    let again = task::claim(ctx, &newer, 1).await.expect("a claim").pop().expect("it came back");
     assert_eq!((again.task_id, again.dispatch), (old.task_id, 2));
     let refused = node.answer(ctx, &old, provisioned()).await;
     assert!(!refused.applied, "{refused:?}");
@@ -290,7 +290,7 @@ async fn r21_no_clean_up_is_ordered_for_a_slot_that_was_given_back() {
     let late = node.held().pop().expect("the first dispatch");
     assert!(!node.answer(ctx, &late, cleaned()).await.applied);
     wait_out_the_clean_up(&house).await;
-    assert_eq!(task::claim(ctx, &node.identity).await.expect("a claim"), None);
+    assert_eq!(task::claim(ctx, &node.identity, 1).await.expect("a claim"), []);
     let open: Vec<String> = house
         .dispatches(id)
         .await
@@ -380,7 +380,8 @@ async fn r23_a_node_that_was_imaged_anew_finishes_the_release() {
     house.settle().await;
     let newer = house.enrol_anew(node.identity.node_id).await;
     house.pass(Duration::from_secs(61)).await;
-    let given = task::claim(ctx, &newer).await.expect("a claim").expect("it is handed out again");
+    let given = task::claim(ctx, &newer, 1).await.expect("a claim").pop();
+    let given = given.expect("it is handed out again");
     let result = TaskResult { dispatch: given.dispatch, outcome: cleaned(), phases: Vec::new() };
     let done = task::finish(ctx, &newer, NodeTaskId(given.task_id), &result).await.expect("heard");
     assert!(done.applied, "{done:?}");

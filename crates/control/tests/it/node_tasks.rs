@@ -29,7 +29,7 @@ async fn queued(house: &House) -> Uuid {
 }
 
 async fn claim(house: &House) -> Option<SignedTask> {
-    task::claim(&house.ctx, &house.first_node().identity).await.expect("a claim")
+    task::claim(&house.ctx, &house.first_node().identity, 1).await.expect("a claim").pop()
 }
 
 /// Identities are derived from names, so they say nothing about which came first.
@@ -45,6 +45,47 @@ async fn tasks_are_handed_out_in_the_order_in_which_they_were_queued() {
         given.push(envelope_of(&next).allocation_id);
     }
     assert_eq!(given, asked);
+    house.close().await;
+}
+
+async fn claim_up_to(house: &House, most: u16) -> Vec<Uuid> {
+    let given = task::claim(&house.ctx, &house.first_node().identity, most).await;
+    let given = given.expect("a claim");
+    given.iter().map(|task| envelope_of(task).allocation_id).collect()
+}
+
+#[tokio::test]
+async fn as_many_are_handed_out_at_once_as_are_wanted_in_their_order_and_each_once() {
+    let house = house().await;
+    let mut asked = Vec::new();
+    for _ in 0..7 {
+        asked.push(queued(&house).await);
+    }
+    assert_eq!(claim_up_to(&house, 3).await, asked[..3]);
+    // Two at once, as when a connection was lost and another took its place.
+    let (one, other) = tokio::join!(claim_up_to(&house, 3), claim_up_to(&house, 3));
+    let mut rest = [one, other].concat();
+    rest.extend(claim_up_to(&house, 3).await);
+    rest.sort_by_key(|id| asked.iter().position(|asked| asked == id));
+    assert_eq!(rest, asked[3..]);
+    assert!(claim_up_to(&house, 3).await.is_empty());
+    house.close().await;
+}
+
+/// An agent reads only so much, and would never get what comes with too much else.
+#[tokio::test]
+async fn what_is_long_is_handed_out_with_little_else() {
+    let house = house().await;
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        asked.push(queued(&house).await);
+    }
+    let long = "UPDATE node_tasks SET params = jsonb_build_object('image', repeat('x', 2000000))";
+    let long = format!("{long} WHERE allocation_id IN ('{}', '{}')", asked[1], asked[2]);
+    house.database.tamper(&[long]).await;
+    assert_eq!(claim_up_to(&house, 16).await, asked[..2]);
+    assert_eq!(claim_up_to(&house, 16).await, asked[2..3]);
+    assert_eq!(claim_up_to(&house, 16).await, asked[3..]);
     house.close().await;
 }
 

@@ -74,7 +74,7 @@ impl Site {
             name: name.to_owned(),
             region: "eu-1".to_owned(),
             sku: sku.to_owned(),
-            slots: vec![0, 0],
+            slots: vec![0; 4],
         };
         let made = admin::create(&self.house.ctx, &self.house.operator, &new, None).await;
         made.expect("a node").body

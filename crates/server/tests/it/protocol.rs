@@ -3,7 +3,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use wire::node::{PROTOCOL, PROTOCOL_HEADER, PROTOCOL_OLDEST};
+use wire::node::{PROTOCOL, PROTOCOL_HEADER, PROTOCOL_OLDEST, SignedTask, TaskBatch};
 
 use crate::gateway::{Agent, Site, problem};
 
@@ -85,6 +85,34 @@ async fn an_agent_of_this_version_is_spoken_to_in_it_and_one_of_another_is_told_
     let envelope: Value =
         serde_json::from_str(task["envelope"].as_str().expect("a text")).expect("an envelope");
     assert_eq!(envelope["v"], PROTOCOL);
+    drop(agent);
+    site.close().await;
+}
+
+/// An agent that takes several says so; who does not say so is handed one, in the words it knows.
+#[tokio::test]
+async fn an_agent_that_takes_several_tasks_is_handed_them_at_once() {
+    let site = Site::open().await;
+    let agent = site.agent("n", "h100.slice").await;
+    assert_eq!(agent.beat(&["ubuntu-24.04-cuda"]).await.status(), StatusCode::OK);
+    for _ in 0..4 {
+        site.house.create("h100.slice", 1).await.expect("it fits");
+    }
+    site.house.settle().await;
+    let wait = async |path: &str| {
+        let request = agent.link.request(Method::GET, path).header(PROTOCOL_HEADER, PROTOCOL);
+        request.send().await.expect("an answer")
+    };
+    for nonsense in ["most=0", "most=-1", "most=many", "most=70000"] {
+        let answer = wait(&format!("tasks/wait?{nonsense}")).await;
+        assert_eq!(problem(answer).await, (400, "bad_request".to_owned()), "{nonsense}");
+    }
+    let two: TaskBatch = wait("tasks/wait?most=2").await.json().await.expect("a batch");
+    assert_eq!(two.tasks.len(), 2);
+    let one: SignedTask = wait("tasks/wait").await.json().await.expect("a task");
+    assert!(two.tasks.iter().all(|task| task.task_id != one.task_id));
+    let rest: TaskBatch = wait("tasks/wait?most=60000").await.json().await.expect("a batch");
+    assert_eq!(rest.tasks.len(), 1, "what is left");
     drop(agent);
     site.close().await;
 }

@@ -77,9 +77,11 @@ pub(super) async fn claim(sim: &mut Sim<'_>) -> anyhow::Result<Option<Plan>> {
 /// A node asks for work.
 pub fn claim_for(sim: &Sim<'_>, node: usize) -> Plan {
     let identity = sim.nodes[node].identity;
+    // The first is an older agent, that takes one after the other.
+    let most = if node == 0 { 1 } else { 3 };
     Plan::new(format!("claim by {node}"), move |assembled| {
         let ctx = assembled.ctx.clone();
-        async move { Heard::Given(node, task::claim(&ctx, &identity).await) }
+        async move { Heard::Given(node, task::claim(&ctx, &identity, most).await) }
     })
 }
 

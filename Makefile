@@ -60,7 +60,7 @@ stories: install-missing install-engines ## the stories of the allocation contra
 mutants: install-missing ## take each guard away in a copy of the tree, and see the simulation go red
 	@cargo xtask mutants
 
-bench: install-missing ## what it costs, against the database's own ceiling, into docs/generated/bench.md; QUICK=1 for three minutes, ONLY=create|flat|recovery|release|writer|to_active|outbox|charging|beside|agents|replicas|reconnect|overload|footprint|storm|packing for a part, AGENTS=n for fewer than 10000, ONLY=scaled to kill processes for MINUTES (10), ONLY=falls to stop Postgres FALLS (40) times; PEERS=1 also beside what others have made, or ONLY=placement|slurm|queue|temporal|restate beside one of them
+bench: install-missing ## what it costs, against the database's own ceiling, into docs/generated/bench.md; QUICK=1 for three minutes, ONLY=create|flat|recovery|release|writer|to_active|outbox|charging|beside|agents|replicas|reconnect|overload|footprint|storm|packing for a part, or several with commas, or ONLY=every for each of them also with QUICK=1, AGENTS=n for fewer than 10000, ONLY=scaled to kill processes for MINUTES (10), ONLY=falls to stop Postgres FALLS (40) times; PEERS=1 also beside what others have made, or ONLY=placement|slurm|queue|temporal|restate beside one of them
 	@if [ "$$ONLY" = scaled ]; then scripts/install-engines; fi
 	@cargo build --quiet --release --package berth --package bench
 	@if [ -z "$$ONLY$$QUICK" ]; then export TABLE="$${TABLE-docs/generated/bench.md}"; fi; PATH="$(CURDIR)/.tools/bin:$$PATH" $(BUILT_FAST)/bench

@@ -71,15 +71,11 @@ async fn sorted_behind(
     Ok(found)
 }
 
-/// With some agents, and in a long run with many. Whoever has no time gets the one or the other, by how many they ask for.
+/// With some agents, and, if more are asked for, with as many as that.
 pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
-    let many = if plan.agents > SOME { "P10" } else { "P9" };
-    if plan.quick {
-        return waiting(plan, plan.agents, many).await;
-    }
     let mut all = waiting(plan, SOME.min(plan.agents), "P9").await?;
     if plan.agents > SOME {
-        all.extend(waiting(plan, plan.agents, many).await?);
+        all.extend(waiting(plan, plan.agents, "P10").await?);
     }
     Ok(all)
 }

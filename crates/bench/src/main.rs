@@ -161,7 +161,7 @@ fn given(name: &str, default: u32) -> anyhow::Result<u32> {
     std::env::var(name).map_or(Ok(default), |text| text.parse().with_context(|| name.to_owned()))
 }
 
-/// All of it, or only the part that ONLY names.
+/// All of it, or only the parts that ONLY names, with commas between them; `every` is each of them, however little time there is.
 fn run(mut plan: Plan) -> anyhow::Result<bool> {
     plan.agents = usize::try_from(given("AGENTS", u32::try_from(plan.agents)?)?)?;
     let only = std::env::var("ONLY").unwrap_or_default();
@@ -183,7 +183,10 @@ fn run(mut plan: Plan) -> anyhow::Result<bool> {
         ("", When::Always) => true,
         ("", When::Full) => !plan.quick,
         ("", When::Peers) => is_asked("PEERS"),
-        (only, When::Always | When::Full | When::Peers) => part.name == only,
+        ("every", When::Always | When::Full | When::Peers) => true,
+        (only, When::Always | When::Full | When::Peers) => {
+            only.split(',').any(|one| one == part.name)
+        }
     };
     let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
     anyhow::ensure!(!parts.is_empty(), "there is no part {only}");

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 
 use crate::figure::Figure;
-use crate::{PARTS, Report, When, machine};
+use crate::{PARTS, Report, When, is_asked, machine};
 
 /// Above this share of the cores in others' hands a figure says little.
 const FOREIGN_MAX: f64 = 0.1;
@@ -55,7 +55,8 @@ fn circumstances() -> String {
     let changed = if changed { " with changes" } else { "" };
     let date = Timestamp::now().strftime("%Y-%m-%d").to_string();
     let postgres = postgres().unwrap_or_else(|| "Postgres".to_owned());
-    format!("{}; {postgres}; commit {commit}{changed}; {date}.", machine::described())
+    let short = if is_asked("QUICK") { " A short run (`QUICK=1`)." } else { "" };
+    format!("{}; {postgres}; commit {commit}{changed}; {date}.{short}", machine::described())
 }
 
 /// Which Postgres the clusters were made of.

@@ -98,11 +98,10 @@ async fn waiting(plan: Plan, count: usize, goal: &'static str) -> anyhow::Result
             let figure = Figure::more(goal, format!("agents.{count}.tasks_were_measured"), "");
             let figure = figure.must(1.0).note(format!("{error:#}"));
             all.push(figure.once(0.0, None, Mood::look().await));
-            let sql = stage.sql().await?;
-            fallen_to_none(&sql, UNDER_WAY).await?;
-            sql.close().await;
-            let fewer = Asked { goal: "", rate: FEWER_PER_SECOND, most: asked.most / 2 };
-            all.extend(tasks(&stage, count, fewer).await?);
+            match fewer_tasks(&stage, count, asked).await {
+                Ok(figures) => all.extend(figures),
+                Err(error) => eprintln!("agents: fewer tasks were not measured either: {error:#}"),
+            }
         }
     }
     stage.product.check().await?;
@@ -143,6 +142,15 @@ async fn tasks(stage: &Stage, agents: usize, asked: Asked) -> anyhow::Result<Vec
         once(of("P11", "result_to_state_p50"), &became, 0.5),
         once(state_p99.goal(20.0, 10.0), &became, 0.99),
     ])
+}
+
+/// The same with fewer of them, once nothing of before is under way. No goal is about it.
+async fn fewer_tasks(stage: &Stage, agents: usize, asked: Asked) -> anyhow::Result<Vec<Figure>> {
+    let sql = stage.sql().await?;
+    fallen_to_none(&sql, UNDER_WAY).await?;
+    sql.close().await;
+    let fewer = Asked { goal: "", rate: FEWER_PER_SECOND, most: asked.most / 2 };
+    tasks(stage, agents, fewer).await
 }
 
 /// How many tasks are asked for, and for which goal.

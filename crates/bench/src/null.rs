@@ -20,6 +20,8 @@ use crate::fleet::CUDA;
 use crate::product::{new_id, pause};
 
 const BEAT: Duration = Duration::from_secs(10);
+/// How long it rests before it tells again what was not heard.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Answers until `stop`; and `tells` when it had each task in its hands, as the first of its phases.
 pub(crate) async fn answer(
@@ -58,7 +60,12 @@ pub(crate) async fn answer(
                     result.phases.push(in_hand());
                 }
                 let gateway = Arc::clone(&waits);
-                answering.spawn(async move { gateway.result(id, &result).await.is_ok() });
+                answering.spawn(async move {
+                    // What is not heard would be told again by any agent.
+                    while gateway.result(id, &result).await.is_err() {
+                        pause(AGAIN).await;
+                    }
+                });
             }
             while answering.try_join_next().is_some() {}
         }

@@ -23,8 +23,7 @@ use control::node::heartbeat::{self, Collector};
 use control::node::roll_call::{RollCall, roll_call};
 use control::node::task;
 use control::{Ctx, Error};
-use domain::ids::{NodeId, NodeTaskId};
-use futures::TryFutureExt as _;
+use domain::ids::NodeTaskId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::Ring;
@@ -205,24 +204,19 @@ impl Gateway {
         Ok(Box::pin(identify).await?)
     }
 
-    /// The next tasks for the agent, in the words it asked for; none, if there are none. Who it is, if that is not known yet, and what
-    /// there is for its node are asked at once, and nothing is handed out before both are known.
+    /// The next tasks for the agent, in the words it asked for; none, if there are none. Who it is, is asked before anything of the
+    /// database is held: whoever holds a connection must not wait for somebody who needs another.
     async fn claim(
         &self,
-        (asking, known): (&Asking, Option<AgentIdentity>),
-        node: NodeId,
+        asking: &Asking,
+        known: Option<AgentIdentity>,
         most: Option<u16>,
     ) -> Result<Option<Response>, Refusal> {
-        let identity = async {
-            match known {
-                Some(identity) => Ok(identity),
-                None => self.identify(asking).await,
-            }
+        let identity = match known {
+            Some(identity) => identity,
+            None => self.identify(asking).await?,
         };
-        let queued = task::queued(&self.ctx, node, most.unwrap_or(1)).map_err(Refusal::from);
-        let (identity, queued) = tokio::try_join!(identity, queued)?;
-        let Some(queued) = queued else { return Ok(None) };
-        let mut tasks = queued.hand_out(&self.ctx, &identity).await?;
+        let mut tasks = task::claim(&self.ctx, &identity, most.unwrap_or(1)).await?;
         Ok(match most {
             Some(_) if tasks.is_empty() => None,
             Some(_) => Some(Json(TaskBatch { tasks }).into_response()),
@@ -344,7 +338,7 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
     loop {
         if let Some(look) = look.take() {
             // Whoever waits for work has room for what it waits for, and none for what it does in between.
-            let claim = Box::pin(gateway.claim((&asking, known.take()), node, most));
+            let claim = Box::pin(gateway.claim(&asking, known.take(), most));
             if let Some(handed_out) = claim.await? {
                 return Ok(handed_out);
             }

@@ -93,64 +93,31 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
 /// # Errors
 /// When the database fails.
 pub async fn claim(ctx: &Ctx, agent: &AgentIdentity, most: u16) -> Result<Vec<SignedTask>, Error> {
-    match queued(ctx, agent.node_id, most).await? {
-        Some(queued) => queued.hand_out(ctx, agent).await,
-        None => Ok(Vec::new()),
-    }
-}
-
-/// Tasks that nobody else hands out meanwhile. Dropped, they are as before.
-pub struct Queued {
-    tx: Tx,
-    tasks: Vec<InHand>,
-}
-
-/// The tasks of a node that have waited longest, at most `most` of them; nothing, if there are none. For who asks at the same time whether
-/// its agent may have them.
-///
-/// # Errors
-/// When the database fails.
-pub async fn queued(ctx: &Ctx, node: NodeId, most: u16) -> Result<Option<Queued>, Error> {
     let mut tx = ctx.store.begin().await?;
-    let tasks = node_tasks::lock_queued(&mut tx, node, ctx.clock.now(), most).await?;
-    if tasks.is_empty() {
+    let queued = node_tasks::lock_queued(&mut tx, agent.node_id, ctx.clock.now(), most).await?;
+    if queued.is_empty() {
         tx.rollback().await?;
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    Ok(Some(Queued { tx, tasks }))
-}
-
-impl Queued {
-    /// Hands them to their node's agent, each signed for this dispatch.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn hand_out(
-        self,
-        ctx: &Ctx,
-        agent: &AgentIdentity,
-    ) -> Result<Vec<SignedTask>, Error> {
-        let Queued { mut tx, tasks } = self;
-        let (mut handed_out, mut bytes) = (Vec::new(), 0);
-        for queued in tasks {
-            let task = queued.task.clone();
-            let span = traced("dispatch", &task);
-            let signed = hand_out(ctx, agent, &mut tx, queued).instrument(span).await?;
-            bytes += signed.as_ref().map_or(0, |signed| signed.envelope.len());
-            handed_out.extend(signed.map(|signed| (task, signed)));
-            // What is left stays queued, and is handed out next.
-            if bytes > ENVELOPES_BYTES {
-                break;
-            }
+    let (mut handed_out, mut bytes) = (Vec::new(), 0);
+    for queued in queued {
+        let task = queued.task.clone();
+        let span = traced("dispatch", &task);
+        let signed = hand_out(ctx, agent, &mut tx, queued).instrument(span).await?;
+        bytes += signed.as_ref().map_or(0, |signed| signed.envelope.len());
+        handed_out.extend(signed.map(|signed| (task, signed)));
+        // What is left stays queued, and is handed out next.
+        if bytes > ENVELOPES_BYTES {
+            break;
         }
-        tx.commit().await?;
-        for (task, signed) in &handed_out {
-            if signed.dispatch == 1 {
-                took(task.kind.clone(), "queued", task.age_seconds);
-            }
-        }
-        Ok(handed_out.into_iter().map(|(_, signed)| signed).collect())
     }
+    tx.commit().await?;
+    for (task, signed) in &handed_out {
+        if signed.dispatch == 1 {
+            took(task.kind.clone(), "queued", task.age_seconds);
+        }
+    }
+    Ok(handed_out.into_iter().map(|(_, signed)| signed).collect())
 }
 
 async fn hand_out(

@@ -136,7 +136,8 @@ pub struct Claimed {
 pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Error> {
     let rows = sqlx::query(
         // Picked once, apart from the update: see the deliveries. Nor is the disk waited for here: if the database falls and forgets who has
-        // a run, somebody else takes it with the same lease, and of the two only the first to save it has done anything.
+        // a run, somebody else takes it with the same lease. Of a step that is kept with its work only the first to save has done anything;
+        // any other can be done twice, as when whoever does it dies before it is kept.
         "WITH due AS MATERIALIZED (
              SELECT due.id
                FROM workflow_runs AS due

@@ -949,31 +949,35 @@ CREATE INDEX workflow_runs_due ON public.workflow_runs USING btree (wake_at) WHE
 
 CREATE INDEX workflow_runs_entity ON public.workflow_runs USING btree (entity_id);
 
-CREATE OR REPLACE FUNCTION public.count_free(of_node uuid)
+CREATE OR REPLACE FUNCTION public.count_free_of(touched uuid[])
  RETURNS void
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
-    PERFORM 1 FROM nodes WHERE id = of_node FOR NO KEY UPDATE;
-    WITH claimed AS (
-        SELECT slot_id FROM claims WHERE node_id = of_node AND status <> 'freed'
-    ), free AS (
-        SELECT slots.numa_node, count(*) AS slots
-          FROM slots
-         WHERE slots.node_id = of_node
-           AND NOT EXISTS (SELECT 1 FROM claimed WHERE claimed.slot_id IS NULL OR claimed.slot_id = slots.id)
-         GROUP BY slots.numa_node
-    ), counted AS (
-        SELECT NOT EXISTS (SELECT 1 FROM claimed) AS untouched,
-               coalesce((SELECT sum(slots) FROM free), 0) AS in_all,
-               coalesce((SELECT max(slots) FROM free), 0) AS on_one
-    )
+    PERFORM 1 FROM nodes WHERE id = ANY (touched) ORDER BY id FOR NO KEY UPDATE;
     UPDATE nodes
-       SET free_slots = CASE WHEN whole THEN untouched::int ELSE in_all END,
-           free_numa_max = CASE WHEN whole THEN untouched::int ELSE on_one END
-      FROM counted
-     WHERE nodes.id = of_node;
+       SET free_slots = CASE WHEN nodes.whole THEN counted.untouched::int ELSE counted.in_all END,
+           free_numa_max = CASE WHEN nodes.whole THEN counted.untouched::int ELSE counted.on_one END
+      FROM unnest(touched) AS of_node (id)
+     CROSS JOIN LATERAL (
+            SELECT claimed.slots IS NULL AS untouched, coalesce(sum(free.slots), 0) AS in_all, coalesce(max(free.slots), 0) AS on_one
+              FROM (
+                    SELECT array_agg(slot_id) AS slots, bool_or(slot_id IS NULL) AS wholly
+                      FROM claims
+                     WHERE node_id = of_node.id AND status <> 'freed'
+                   ) AS claimed
+              LEFT JOIN LATERAL (
+                    SELECT count(*) AS slots
+                      FROM slots
+                     WHERE slots.node_id = of_node.id
+                       AND claimed.wholly IS NOT TRUE
+                       AND (claimed.slots IS NULL OR slots.id <> ALL (claimed.slots))
+                     GROUP BY slots.numa_node
+                   ) AS free ON true
+             GROUP BY claimed.slots
+           ) AS counted
+     WHERE nodes.id = of_node.id;
 END;
 $function$;
 
@@ -981,15 +985,18 @@ CREATE OR REPLACE FUNCTION public.count_free_of_moved()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    touched uuid[];
 BEGIN
-    PERFORM count_free(node_id)
-       FROM (
-            SELECT DISTINCT changed.node_id
-              FROM changed
-              JOIN former ON former.id = changed.id
-             WHERE (changed.status = 'freed') <> (former.status = 'freed')
-             ORDER BY changed.node_id
-       ) AS touched;
+    touched := ARRAY(
+        SELECT DISTINCT changed.node_id
+          FROM changed
+          JOIN former ON former.id = changed.id
+         WHERE (changed.status = 'freed') <> (former.status = 'freed'));
+    -- A claim that moves otherwise changes nothing.
+    IF cardinality(touched) > 0 THEN
+        PERFORM count_free_of(touched);
+    END IF;
     RETURN NULL;
 END;
 $function$;
@@ -999,7 +1006,7 @@ CREATE OR REPLACE FUNCTION public.count_free_of_new()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    PERFORM count_free(node_id) FROM (SELECT DISTINCT node_id FROM changed ORDER BY node_id) AS touched;
+    PERFORM count_free_of(ARRAY(SELECT DISTINCT node_id FROM changed));
     RETURN NULL;
 END;
 $function$;

@@ -40,6 +40,7 @@ pub mod payment_events;
 pub mod payment_sessions;
 pub mod placement;
 pub mod policies;
+mod pool;
 pub mod prices;
 pub mod projects;
 pub mod prune;
@@ -60,11 +61,11 @@ pub mod workflow_runs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
-use sqlx::{Connection as _, PgPool, Postgres, Transaction};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use pool::{Held, Pool, Sizes};
 use spare::Uses;
 
 pub use bell::{Bell, Ring};
@@ -75,16 +76,13 @@ pub use schema::Reached;
 /// A transaction that does nothing for longer than this is ended by the database: nobody waits for the world in one.
 pub const IDLE_IN_TRANSACTION_MILLISECONDS: u32 = 2_000;
 
-/// A connection that nobody has used for longer than this is asked whether it is still one, and so is one that was at rest when
-/// another broke: after a fall of the database people would else be told of it once for every connection. Under load nobody pays
-/// for it.
-const TRUSTED: Duration = Duration::from_secs(1);
-
 /// With fewer connections than this, none are set aside for what is asked again and again.
 const SET_ASIDE_FROM: u32 = 8;
 
 /// How long a connection lasts that plans each statement once: what was planned for the tables of then is planned anew.
 const PLANS_LAST: Duration = Duration::from_secs(60);
+/// How long any other does.
+const LASTS: Duration = Duration::from_secs(30 * 60);
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +103,9 @@ impl Default for Options {
 /// The system of record.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pool: PgPool,
+    pool: Pool,
     /// The connections on which the same few statements are asked again and again.
-    hot: PgPool,
+    hot: Pool,
     /// Who gives back what neither of them needs.
     _spare: Arc<JoinSet<()>>,
     bell: Bell,
@@ -139,10 +137,12 @@ impl Store {
     pub async fn migrate(url: &str) -> Result<(), Error> {
         let store =
             Store::connect(url, Options { connections_max: 1, ..Options::default() }).await?;
+        let mut held = store.pool.acquire().await?;
         schema::MIGRATIONS
-            .run(&store.pool)
+            .run(held.connection())
             .await
             .map_err(|source| Error::Migration(Box::new(source)))?;
+        held.settle();
         lifecycle::enforce::install(&store).await?;
         store.pool.close().await;
         Ok(())
@@ -163,19 +163,24 @@ impl Store {
             .options([("random_page_cost", "1.1")]);
         let (few, many) = shares(options.connections_max);
         let uses = Uses::default();
-        let sized = |connections_max| pool_of(Options { connections_max, ..options }, &uses);
-        let pool = sized(few).connect_with(connect.clone()).await?;
+        let sizes = |connections_max, lasts| Sizes {
+            connections_max,
+            acquire: options.acquire,
+            lasts,
+            uses: uses.clone(),
+        };
+        let pool = Pool::new(connect.clone(), sizes(few, LASTS))?;
+        // There is a database.
+        pool.acquire().await?.settle();
         // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
         // so small that it would rather be read whole: the plan is kept when it has grown.
-        let hot = many.map_or_else(
-            || pool.clone(),
-            |many| {
-                let hot = connect
-                    .options([("plan_cache_mode", "force_generic_plan")])
-                    .options([("enable_seqscan", "off")]);
-                sized(many).max_lifetime(PLANS_LAST).connect_lazy_with(hot)
-            },
-        );
+        let planned = connect
+            .options([("plan_cache_mode", "force_generic_plan")])
+            .options([("enable_seqscan", "off")]);
+        let hot = match many {
+            Some(many) => Pool::new(planned, sizes(many, PLANS_LAST))?,
+            None => pool.clone(),
+        };
         let _spare = spare::looked_after([pool.clone(), hot.clone()], uses.clone());
         Ok(Store { pool, hot, _spare, bell: Bell::silent(), ids: Ids::default() })
     }
@@ -191,20 +196,11 @@ impl Store {
     ///
     /// # Errors
     /// When no connection is to be had.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that may; it waits for its task"
-    )]
     pub async fn begin(&self) -> Result<Tx, Error> {
-        // In a task of its own: whoever is dropped while a BEGIN is under way (a client that hangs up) would give the connection
-        // back in an open transaction, and the next statement on it would never be committed.
-        let pool = self.pool.clone();
-        let transaction = match tokio::spawn(async move { pool.begin().await }).await {
-            Ok(begun) => begun?,
-            Err(ended) => return Err(Error::Database(sqlx::Error::Io(ended.into()))),
-        };
+        let mut held = self.pool.acquire().await?;
+        held.begin().await?;
         let (bell, ids) = (self.bell.clone(), self.ids.clone());
-        Ok(Tx { transaction, aborted: false, rings: Vec::new(), bell, ids })
+        Ok(Tx { held, aborted: false, rings: Vec::new(), bell, ids })
     }
 
     /// The same store, with identities from `ids`, for proofs that are to be replayed.
@@ -234,12 +230,11 @@ impl Store {
 
     /// How many connections this process has, and how many of them nobody uses.
     pub fn connections(&self) -> (usize, usize) {
-        let both = [&self.pool, &self.hot];
-        let open = both.map(|pool| pool.size() as usize).iter().sum();
-        (open, both.map(PgPool::num_idle).iter().sum())
+        let (pool, hot) = (self.pool.count(), self.hot.count());
+        (pool.0 + hot.0, pool.1 + hot.1)
     }
 
-    pub(crate) fn pool(&self) -> &PgPool {
+    pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 }
@@ -253,27 +248,11 @@ const fn shares(all: u32) -> (u32, Option<u32>) {
     (all - all / 2, Some(all / 2))
 }
 
-/// Connections that are asked whether they are still good only when there is a reason to doubt it.
-fn pool_of(options: Options, uses: &Uses) -> PgPoolOptions {
-    let uses = uses.clone();
-    PgPoolOptions::new()
-        .max_connections(options.connections_max)
-        .acquire_timeout(options.acquire)
-        .test_before_acquire(false)
-        .before_acquire(move |connection, known| {
-            uses.count();
-            Box::pin(async move {
-                let trusted = known.idle_for < TRUSTED && !fall::is_suspect(known.idle_for);
-                Ok(trusted || connection.ping().await.is_ok())
-            })
-        })
-}
-
 /// A transaction. Dropping it undoes everything.
 #[derive(Debug)]
 #[must_use = "a transaction that is not committed never happened"]
 pub struct Tx {
-    transaction: Transaction<'static, Postgres>,
+    held: Held,
     aborted: bool,
     rings: Vec<Ring>,
     bell: Bell,
@@ -288,10 +267,10 @@ impl Tx {
     /// answered `Conflict` in it, because Postgres would otherwise turn this commit into a silent rollback.
     pub async fn commit(self) -> Result<(), Error> {
         if self.aborted {
-            self.transaction.rollback().await?;
+            self.held.rollback().await?;
             return Err(Error::Conflict);
         }
-        self.transaction.commit().await?;
+        self.held.commit().await?;
         for ring in self.rings {
             self.bell.ring(ring);
         }
@@ -303,7 +282,7 @@ impl Tx {
     /// # Errors
     /// When the database can't be reached; everything is undone then too.
     pub async fn rollback(self) -> Result<(), Error> {
-        Ok(self.transaction.rollback().await?)
+        Ok(self.held.rollback().await?)
     }
 
     /// A fresh identity, greater than those before it, so that rows made later stand later in their index.
@@ -317,7 +296,7 @@ impl Tx {
     }
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
-        &mut self.transaction
+        self.held.connection()
     }
 
     /// Somebody is waiting for what this transaction writes: they are told when it is committed, and only then.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio::time::interval;
+
+use crate::pool::Pool;
 
 /// How often it is looked how much is asked.
 const LOOK: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ impl Uses {
 }
 
 /// Looks after these pools until what comes back is dropped.
-pub(crate) fn looked_after(pools: [PgPool; 2], uses: Uses) -> Arc<JoinSet<()>> {
+pub(crate) fn looked_after(pools: [Pool; 2], uses: Uses) -> Arc<JoinSet<()>> {
     let mut looks = JoinSet::new();
     looks.spawn(async move {
         let mut ticks = interval(LOOK);
@@ -43,19 +44,10 @@ pub(crate) fn looked_after(pools: [PgPool; 2], uses: Uses) -> Arc<JoinSet<()>> {
             ticks.tick().await;
             if uses.taken() <= HARDLY {
                 for pool in &pools {
-                    give_back(pool).await;
+                    pool.keep(KEPT).await;
                 }
             }
         }
     });
     Arc::new(looks)
-}
-
-/// Closes those that nobody has in hand, but for the few that stay.
-async fn give_back(pool: &PgPool) {
-    for _ in KEPT..pool.num_idle() {
-        let Some(connection) = pool.try_acquire() else { return };
-        // One that can't be closed in order is closed all the same.
-        let _ = connection.close().await;
-    }
 }

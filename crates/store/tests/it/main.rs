@@ -19,6 +19,7 @@ mod packing;
 mod people;
 mod placement;
 mod plans;
+mod pool;
 mod pruning;
 mod races;
 mod sessions;

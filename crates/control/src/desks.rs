@@ -1,22 +1,20 @@
 //! Where what many ask at the same time is answered together: tokens and certificates are looked up, requests judged and admitted, several
 //! by one statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
 
-use jiff::Timestamp;
 use spine::together::Limits;
 use spine::{Clock, Together};
 use store::Store;
 use store::api_tokens::{self, Live};
 use store::node_agents::Shown;
-use store::placement::{self, Asked, Terms};
 
 use crate::Error;
-use crate::allocation::admit::{self, Verdict, Wish};
+use crate::allocation::admit::{self, Request, Verdict};
 use crate::idempotency::expired_before;
 use crate::node::enrol;
 use crate::policies::Current;
 
 /// What is only read. A batch is a statement.
-const READS: Limits = Limits { at_once: 2, batch_max: 64 };
+const READS: Limits = Limits { at_once: 1, batch_max: 64 };
 /// What is written. A batch is a transaction: short enough that nobody in it waits for long.
 const WRITES: Limits = Limits { at_once: 2, batch_max: 32 };
 
@@ -26,17 +24,15 @@ pub struct Desks {
     /// Whose connections know the few statements that are asked here.
     store: Store,
     clock: Clock,
-    current: Current,
     tokens: Together<[u8; 32], Told<Option<Live>>>,
     certificates: Together<[u8; 32], Told<Option<Shown>>>,
-    terms: Together<Asked, Told<Terms>>,
-    admissions: Together<Wish, Verdict>,
+    admissions: Together<Request, Verdict>,
 }
 
 impl Desks {
     /// The desks of one process.
     pub(crate) fn new(store: &Store, clock: &Clock, current: &Current) -> Desks {
-        let (store, clock, current) = (store.hot(), clock.clone(), current.clone());
+        let (store, clock) = (store.hot(), clock.clone());
         let of = store.clone();
         let tokens = Together::new("tokens", READS, move |hashes: Vec<[u8; 32]>| {
             let store = of.clone();
@@ -48,22 +44,14 @@ impl Desks {
             async move { told(enrol::look_up(&store, &clock, &shown).await, shown.len()) }
         });
         let of = (store.clone(), clock.clone(), current.clone());
-        let terms = Together::new("terms", READS, move |asked: Vec<Asked>| {
+        let admissions = Together::new("admissions", WRITES, move |requests| {
             let (store, clock, current) = of.clone();
             async move {
-                let expired = expired_before(&clock, &current);
-                told(placement::terms(&store, &asked, expired).await, asked.len())
+                let times = (clock.now(), expired_before(&clock, &current));
+                admit::together(&store, &current.get(), times, requests).await
             }
         });
-        let of = (store.clone(), clock.clone(), current.clone());
-        let admissions = Together::new("admissions", WRITES, move |wishes| {
-            let (store, clock, current) = of.clone();
-            async move {
-                let (now, expired) = (clock.now(), expired_before(&clock, &current));
-                admit::together(&store, (now, expired), wishes).await
-            }
-        });
-        Desks { store, clock, current, tokens, certificates, terms, admissions }
+        Desks { store, clock, tokens, certificates, admissions }
     }
 
     /// The live token with that hash.
@@ -82,22 +70,9 @@ impl Desks {
         Ok(enrol::look_up(&self.store, &self.clock, &[shown]).await?.pop().flatten())
     }
 
-    /// On what terms somebody may have something.
-    pub(crate) async fn terms(&self, asked: Asked) -> Result<Terms, Error> {
-        if let Told::Answer(terms) = self.terms.ask(asked.clone()).await? {
-            return Ok(terms?);
-        }
-        let terms = placement::terms(&self.store, &[asked], self.expired_before()).await?.pop();
-        terms.ok_or_else(|| Error::Broken("a question has no terms".to_owned()))
-    }
-
-    /// Whether somebody gets what they were found to be allowed.
-    pub(crate) async fn admission(&self, wish: Wish) -> Result<Verdict, Error> {
-        Ok(self.admissions.ask(wish).await?)
-    }
-
-    fn expired_before(&self) -> Timestamp {
-        expired_before(&self.clock, &self.current)
+    /// Whether somebody gets what they ask for.
+    pub(crate) async fn admission(&self, request: Request) -> Result<Verdict, Error> {
+        Ok(self.admissions.ask(request).await?)
     }
 }
 

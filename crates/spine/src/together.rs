@@ -1,5 +1,5 @@
 //! Work that comes while other work is under way is done together, and each who asked gets an answer of their own. Who comes
-//! alone waits for nobody: the first begins at once, and whoever comes meanwhile is the next batch. No clock has a part in it.
+//! alone waits for nobody: the first begins at once, and those who come meanwhile are the next batch. No clock has a part in it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::Error;
 /// How much is done together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many batches may be under way. Another than the first begins only when it is full: as long as there is one, whoever comes is
-    /// better off in the next than alone.
+    /// How many batches may be under way. Another than the first begins when as many wait as are in those: then what is gained by
+    /// waiting for company is less than what is lost by it.
     pub at_once: usize,
     /// How many questions a batch may have.
     pub batch_max: usize,
@@ -37,6 +37,8 @@ struct Line<Q, A> {
     waiting: VecDeque<(Q, oneshot::Sender<A>)>,
     /// How many batches are under way.
     busy: usize,
+    /// How many questions are in them.
+    asked: usize,
 }
 
 /// A batch, and to whom its answers go.
@@ -53,7 +55,7 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
         W: Future<Output = Vec<A>> + Send + 'static,
     {
         let work = Box::new(move |batch| -> BoxFuture<'static, Vec<A>> { Box::pin(work(batch)) });
-        let line = Mutex::new(Line { waiting: VecDeque::new(), busy: 0 });
+        let line = Mutex::new(Line { waiting: VecDeque::new(), busy: 0, asked: 0 });
         Together { desk: Arc::new(Desk { name, limits, work, line }) }
     }
 
@@ -68,7 +70,9 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
             let mut line = self.desk.line();
             line.waiting.push_back((question, answer));
             let Limits { at_once, batch_max } = self.desk.limits;
-            let begins = line.busy == 0 || line.busy < at_once && line.waiting.len() >= batch_max;
+            // Where nothing is asked yet somebody is about to begin, and takes whoever waits.
+            let company = line.asked > 0 && line.waiting.len() >= line.asked.min(batch_max);
+            let begins = line.busy == 0 || line.busy < at_once && company;
             line.busy += usize::from(begins);
             begins
         };
@@ -86,15 +90,18 @@ impl<Q, A> Desk<Q, A> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those who wait, as many as a batch may have. When there is nobody, whoever asked for it is no longer counted as busy.
-    fn next(&self) -> Option<Batch<Q, A>> {
+    /// Those who wait, as many as a batch may have, for whoever is done with so many. When there is nobody, they are no longer counted
+    /// as busy.
+    fn next(&self, done: usize) -> Option<Batch<Q, A>> {
         let mut line = self.line();
+        line.asked -= done;
         line.waiting.retain(|(_, answer)| !answer.is_closed());
         let count = line.waiting.len().min(self.limits.batch_max);
         if count == 0 {
             line.busy -= 1;
             return None;
         }
+        line.asked += count;
         Some(line.waiting.drain(..count).unzip())
     }
 }
@@ -102,16 +109,19 @@ impl<Q, A> Desk<Q, A> {
 /// Somebody who works off the line until nobody waits. It belongs to no caller: whoever hangs up takes nobody else with them.
 struct Shift<Q: Send + 'static, A: Send + 'static> {
     desk: Arc<Desk<Q, A>>,
+    /// How many are in its batch.
+    in_hand: usize,
     done: bool,
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Shift<Q, A> {
     fn begin(desk: Arc<Desk<Q, A>>) {
-        let shift = Shift { desk, done: false };
+        let mut shift = Shift { desk, in_hand: 0, done: false };
         // A runtime that is shutting down has nobody left who waits.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            while let Some((batch, answers)) = shift.desk.next() {
+            while let Some((batch, answers)) = shift.desk.next(shift.in_hand) {
+                shift.in_hand = batch.len();
                 let (name, count) = (shift.desk.name, batch.len() as u64);
                 metrics::counter!("berth_batches_total", "desk" => name).increment(1);
                 metrics::counter!("berth_batched_total", "desk" => name).increment(count);
@@ -138,6 +148,7 @@ impl<Q: Send + 'static, A: Send + 'static> Drop for Shift<Q, A> {
         let goes_on = {
             let mut line = self.desk.line();
             let goes_on = !line.waiting.is_empty();
+            line.asked -= self.in_hand;
             line.busy -= usize::from(!goes_on);
             goes_on
         };
@@ -214,24 +225,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_batch_does_not_wait_for_the_one_before_it_and_others_do() {
+    async fn another_begins_when_as_many_wait_as_are_under_way() {
         let (desk, let_in, batches) = doubling(2, 3);
-        let mut first = Box::pin(desk.ask(0));
-        assert!(first.as_mut().now_or_never().is_none());
-        settle().await;
         let mut all = Vec::new();
-        for (number, begun) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+        // The first is alone, and so is the second; from then on two are under way, and three more wait for one of them.
+        for (number, begun) in [(0, 1), (1, 2), (2, 2), (3, 2), (4, 2)] {
             let mut one = Box::pin(desk.ask(number));
             assert!(one.as_mut().now_or_never().is_none());
             settle().await;
             assert_eq!(batches.lock().unwrap().len(), begun, "after {number}");
             all.push(one);
         }
-        let_in.add_permits(3);
-        assert!(
-            first.await.is_ok() && join_all(all).await.into_iter().all(|answer| answer.is_ok())
-        );
-        assert_eq!(*batches.lock().unwrap(), [vec![0], vec![1, 2, 3], vec![4]]);
+        // One of the two takes all three, and who comes alone then waits: there are more under way than wait.
+        let_in.add_permits(2);
+        settle().await;
+        let mut late = Box::pin(desk.ask(5));
+        assert!(late.as_mut().now_or_never().is_none());
+        settle().await;
+        assert_eq!(*batches.lock().unwrap(), [vec![0], vec![1], vec![2, 3, 4]]);
+        let_in.add_permits(2);
+        assert_eq!(late.await.unwrap(), 10);
+        assert!(join_all(all).await.into_iter().all(|answer| answer.is_ok()));
     }
 
     #[tokio::test]

@@ -1,75 +1,146 @@
-//! Requests that were judged get their places: those that came together in one transaction, whoever does not fit into that alone.
-//! Nothing of it is true before it is committed, and each has the answer that was kept with its key.
+//! Requests are judged and get their places: those that came together by one look at their terms and in one transaction, whoever does
+//! not fit into that alone. Nothing of it is true before it is committed, and each has the answer that was kept with its key.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use domain::ids::NodeId;
+use domain::ids::{AllocationId, NodeId};
 use domain::machines::allocation::Status;
 use domain::placement::stock::{Left, Stock};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use spine::workflow::NewRun;
 use store::admission::{self, Admitted, Answer, Found, Kind, Times};
 use store::allocations::NewAllocation;
 use store::audit_log::NewEntry;
 use store::idempotency::{OwnKey, StoredAnswer, Taken};
 use store::lifecycle::Birth;
-use store::placement::{self, Place, Wanted};
+use store::placement::{self, Asked, Place, SkuTerms, Terms, Wanted};
 use store::views::allocations::Row;
 use store::{Store, Tx, idempotency};
 use wire::bus::Subject;
 use wire::http::allocations::Allocation;
 
+use super::judge::{self, Ask, Unmet};
 use super::provision;
 use super::view::{Viewer, shown};
-use crate::Error;
+use crate::audit_log::{Action, Deed};
 use crate::doors::subscriptions;
+use crate::idempotency::Key;
+use crate::policies::Policies;
+use crate::{Caller, Error};
 
 /// What a request that was done is answered with.
 pub(super) const CREATED: u16 = 201;
 
+/// A request, with everything that its verdict depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    caller: Caller,
+    wanted: wire::http::allocations::NewAllocation,
+    key: OwnKey,
+    fingerprint: [u8; 32],
+    trace: Option<String>,
+}
+
 /// A request that was judged, with everything that will be written of it but its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+struct Wish {
     /// The allocation.
-    pub(super) new: NewAllocation,
+    new: NewAllocation,
     /// How it came to be.
-    pub(super) birth: Birth,
+    birth: Birth,
     /// Who asks, and as what.
-    pub(super) viewer: Viewer,
+    viewer: Viewer,
     /// What the audit log says of it.
-    pub(super) entry: NewEntry,
+    entry: NewEntry,
     /// The key of the request.
-    pub(super) key: OwnKey,
+    key: OwnKey,
     /// What was asked.
-    pub(super) fingerprint: [u8; 32],
+    fingerprint: [u8; 32],
     /// Where it is in a trace.
-    pub(super) trace: Option<String>,
+    trace: Option<String>,
+    /// What is asked for.
+    sku: SkuTerms,
 }
 
 /// What becomes of a request among others.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is done.
-    Made(Box<Allocation>),
-    /// No node is large enough.
-    Full,
+    /// This.
+    Settled(Settled),
     /// Nothing is decided: others were in its way, or one of them was wrong. It is to be asked for alone.
     Alone,
     /// It was alone, and failed.
     Failed(Error),
 }
 
-/// What becomes of a request alone.
+/// What becomes of a request.
 #[derive(Debug)]
-pub(super) enum Settled {
+pub(crate) enum Settled {
     /// It is done.
     Made(Box<Allocation>),
     /// It was done before.
     Answered(StoredAnswer),
-    /// It truly fits nowhere.
-    Full,
+    /// They can't have it.
+    Unmet(Unmet),
+    /// Of this, no node has enough.
+    Full(SkuTerms),
+}
+
+impl Request {
+    pub(super) fn new(
+        caller: &Caller,
+        wanted: &wire::http::allocations::NewAllocation,
+        key: &Key,
+    ) -> Request {
+        let (caller, wanted, trace) = (caller.clone(), wanted.clone(), trace::current());
+        Request { caller, wanted, key: key.own(), fingerprint: key.fingerprint, trace }
+    }
+
+    /// What is asked for.
+    pub(super) fn ask(&self) -> Ask<'_> {
+        Ask {
+            project: self.wanted.project_id,
+            sku: &self.wanted.sku,
+            gpus: self.wanted.gpus,
+            region: &self.wanted.region,
+            image: self.wanted.image.as_deref(),
+            name: self.wanted.name.as_deref(),
+            ssh_keys: &self.wanted.ssh_key_ids,
+            place: String::new(),
+            keys_place: String::new(),
+        }
+    }
+
+    fn question(&self) -> Asked {
+        judge::question(&self.caller, &self.ask(), Some(self.key.clone()))
+    }
+
+    /// Everything that will be written of it, on these terms; or what it comes to without.
+    fn judged(&self, store: &Store, policies: &Policies, terms: Terms) -> Result<Wish, Settled> {
+        if let Some(answer) = terms.answered {
+            return Err(Settled::Answered(answer));
+        }
+        let ask = self.ask();
+        let judged = judge::judged(policies, &ask, &terms).map_err(Settled::Unmet)?;
+        let (id, sku) = (AllocationId(store.new_id()), judged.sku.clone());
+        let viewer = Viewer::of(&self.caller, Some(judged.role));
+        let (new, birth) = judge::agreed(|| store.new_id(), &self.caller, id, (&ask, judged), None);
+        let deed = Deed::new(&self.caller, Action::AllocationCreate, "allocation", id)
+            .in_project(ask.project)
+            .with(json!({ "sku": ask.sku, "gpus": ask.gpus, "region": ask.region }));
+        Ok(Wish {
+            new,
+            birth,
+            viewer,
+            entry: deed.done(),
+            key: self.key.clone(),
+            fingerprint: self.fingerprint,
+            trace: self.trace.clone(),
+            sku,
+        })
+    }
 }
 
 impl Wish {
@@ -115,34 +186,63 @@ impl Wish {
     }
 }
 
-/// Admits those who came together. One verdict each, in their order.
+/// Judges and admits those who came together. One verdict each, in their order.
 pub(crate) async fn together(
     store: &Store,
-    (now, expired_before): (Timestamp, Timestamp),
-    wishes: Vec<Wish>,
+    policies: &Policies,
+    times: (Timestamp, Timestamp),
+    requests: Vec<Request>,
 ) -> Vec<Verdict> {
-    match attempt(store, (now, expired_before), &wishes).await {
+    match attempt(store, policies, times, &requests).await {
         Ok(verdicts) => verdicts,
         // A race that was lost is run again, alone.
         Err(error)
-            if wishes.len() == 1 && !matches!(error, Error::Store(store::Error::Conflict)) =>
+            if requests.len() == 1 && !matches!(error, Error::Store(store::Error::Conflict)) =>
         {
             vec![Verdict::Failed(error)]
         }
         // Whatever it was, and even if nobody knows whether it was committed: alone, each of them finds out by its key.
         Err(error) => {
-            let count = wishes.len();
+            let count = requests.len();
             tracing::info!(
                 error = error.chain(),
                 count,
                 "a batch of requests failed: each is tried alone"
             );
-            wishes.iter().map(|_| Verdict::Alone).collect()
+            requests.iter().map(|_| Verdict::Alone).collect()
         }
     }
 }
 
 async fn attempt(
+    store: &Store,
+    policies: &Policies,
+    times: (Timestamp, Timestamp),
+    requests: &[Request],
+) -> Result<Vec<Verdict>, Error> {
+    let questions: Vec<Asked> = requests.iter().map(Request::question).collect();
+    let terms = placement::terms(store, &questions, times.1).await?;
+    let mut wishes = Vec::with_capacity(requests.len());
+    let mut verdicts = Vec::with_capacity(requests.len());
+    for (request, terms) in requests.iter().zip(terms) {
+        verdicts.push(match request.judged(store, policies, terms) {
+            Ok(wish) => {
+                wishes.push(wish);
+                None
+            }
+            Err(settled) => Some(Verdict::Settled(settled)),
+        });
+    }
+    let mut admitted =
+        if wishes.is_empty() { Vec::new() } else { placed(store, times, &wishes).await? }
+            .into_iter();
+    // Whoever has no verdict yet had a wish.
+    let verdict = |settled: Option<Verdict>| settled.or_else(|| admitted.next());
+    Ok(verdicts.into_iter().map(verdict).map(|one| one.unwrap_or(Verdict::Alone)).collect())
+}
+
+/// Finds places for them, and writes them. One verdict each, in their order.
+async fn placed(
     store: &Store,
     (now, expired_before): (Timestamp, Timestamp),
     wishes: &[Wish],
@@ -159,7 +259,7 @@ async fn attempt(
     for index in order {
         let (wish, kind) = (&wishes[index], kind_of[index]);
         if found[kind] == Found::Full {
-            verdicts[index] = Verdict::Full;
+            verdicts[index] = Verdict::Settled(Settled::Full(wish.sku.clone()));
         } else if let Some((place, node)) = shelf.take(wish, &found[kind]) {
             let shown = wish.shown(&place, &node, at);
             places.push((index, place, shown));
@@ -178,20 +278,27 @@ async fn attempt(
     }
     tx.commit().await?;
     for (index, _, shown) in places {
-        verdicts[index] = Verdict::Made(Box::new(shown));
+        verdicts[index] = Verdict::Settled(Settled::Made(Box::new(shown)));
     }
     Ok(verdicts)
 }
 
-/// Admits one who is asked for alone: waits for nodes that others are looking at, and is sure of the answer.
+/// Judges and admits one who is asked for alone: waits for nodes that others are looking at, and is sure of the answer.
 ///
 /// # Errors
 /// [`store::Error::Conflict`] when a race was lost.
 pub(super) async fn alone(
     store: &Store,
+    policies: &Policies,
     (now, expired_before): (Timestamp, Timestamp),
-    wish: &Wish,
+    request: &Request,
 ) -> Result<Settled, Error> {
+    let terms = placement::terms(store, &[request.question()], expired_before).await?.pop();
+    let terms = terms.ok_or_else(|| Error::Broken("a question has no terms".to_owned()))?;
+    let wish = match request.judged(store, policies, terms) {
+        Ok(wish) => wish,
+        Err(settled) => return Ok(settled),
+    };
     let mut tx = store.begin().await?;
     let key = wish.key.as_ref();
     let taken = idempotency::take(&mut tx, key, &wish.fingerprint, now, expired_before).await?;
@@ -201,12 +308,12 @@ pub(super) async fn alone(
     }
     let Some(place) = placement::find(&mut tx, &wish.wanted()).await? else {
         tx.rollback().await?;
-        return Ok(Settled::Full);
+        return Ok(Settled::Full(wish.sku));
     };
     let (at, node) = admission::moment_on(&mut tx, place.node).await?;
     let shown = wish.shown(&place, &node, at);
     let times = Times { at, now, expired_before };
-    if !write(&mut tx, &[(wish, &place, &shown)], times).await? {
+    if !write(&mut tx, &[(&wish, &place, &shown)], times).await? {
         return Err(Error::Broken("a key that was taken is somebody else's".to_owned()));
     }
     tx.commit().await?;

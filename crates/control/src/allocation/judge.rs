@@ -13,6 +13,7 @@ use wire::problem::{Alternative, Fault};
 
 use super::capacity;
 use crate::billing::shown;
+use crate::policies::Policies;
 use crate::{Caller, Ctx, Error};
 
 const SSH_KEYS_MAX: usize = 16;
@@ -107,7 +108,7 @@ pub(crate) async fn judge(
     ask: &Ask<'_>,
 ) -> Result<Judged, Error> {
     let terms = placement::terms_in(tx, question(caller, ask, None)).await?;
-    match judged(ctx, ask, &terms) {
+    match judged(&ctx.policies(), ask, &terms) {
         Ok(judged) => Ok(judged),
         Err(unmet) => Err(unmet.told(tx, ask).await?),
     }
@@ -117,11 +118,11 @@ pub(crate) async fn judge(
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn judged(ctx: &Ctx, ask: &Ask<'_>, terms: &Terms) -> Result<Judged, Unmet> {
+pub(crate) fn judged(policies: &Policies, ask: &Ask<'_>, terms: &Terms) -> Result<Judged, Unmet> {
     let role = may_create(terms)?;
     let keys = named_keys(ask, terms)?;
     let (sku, image) = offer(ask, terms)?;
-    can_pay(ctx, ask, (&sku, terms.payer.as_ref()))?;
+    can_pay(policies, ask, (&sku, terms.payer.as_ref()))?;
     Ok(Judged { role, sku, image, keys })
 }
 
@@ -235,7 +236,7 @@ fn may_create(terms: &Terms) -> Result<ProjectRole, Error> {
 
 /// Whether there is money for it. A project without an account costs nobody anything.
 fn can_pay(
-    ctx: &Ctx,
+    policies: &Policies,
     ask: &Ask<'_>,
     (sku, payer): (&SkuTerms, Option<&Payer>),
 ) -> Result<(), Error> {
@@ -249,7 +250,7 @@ fn can_pay(
         );
         return Err(Error::invalid(format!("{}/sku", ask.place), detail));
     }
-    if ctx.policies().billing_enforced == 0 {
+    if policies.billing_enforced == 0 {
         return Ok(());
     }
     if payer.balance_minor <= 0 {

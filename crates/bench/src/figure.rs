@@ -94,7 +94,7 @@ impl Figure {
     pub(crate) fn push(&mut self, ours: f64, floor: Option<f64>, mood: Mood) {
         self.ours.push(ours);
         self.floor.extend(floor);
-        self.foreign_cpu.push(mood.foreign_cpu);
+        self.foreign_cpu.push(mood.foreign());
         self.client_cpu.extend(mood.client_cpu);
         self.load = machine::load();
     }
@@ -197,7 +197,7 @@ mod tests {
     use super::Figure;
     use crate::machine::Mood;
 
-    const QUIET: Mood = Mood { foreign_cpu: 0.0, client_cpu: None };
+    const QUIET: Mood = Mood::of(0.0);
 
     #[test]
     fn what_is_compared_is_judged_by_the_median_of_its_ratios() {

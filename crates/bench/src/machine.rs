@@ -12,12 +12,38 @@ pub(crate) struct Mood {
     pub(crate) foreign_cpu: f64,
     /// What whoever asks has used of the same cores, in seconds, if somebody was asking.
     pub(crate) client_cpu: Option<f64>,
+    /// What the cores had done when the round began.
+    began: Option<Ticks>,
+}
+
+/// What all cores have done since the machine began, in ticks.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    busy: f64,
+    /// Of these, what the machine under this one took away.
+    stolen: f64,
+    total: f64,
 }
 
 impl Mood {
     /// Looks before a round.
     pub(crate) async fn look() -> Mood {
-        Mood { foreign_cpu: foreign_cpu().await, client_cpu: None }
+        Mood { began: ticks(), ..Mood::of(foreign_cpu().await) }
+    }
+
+    /// That share was somebody else's before the round, and none of it was taken away in it.
+    pub(crate) const fn of(foreign_cpu: f64) -> Mood {
+        Mood { foreign_cpu, client_cpu: None, began: None }
+    }
+
+    /// The share of all cores that was not ours: in use by others right before the round, or taken away until now.
+    pub(crate) fn foreign(self) -> f64 {
+        let stolen = |began: Ticks| {
+            ticks()
+                .filter(|now| now.total > began.total)
+                .map_or(0.0, |now| (now.stolen - began.stolen) / (now.total - began.total))
+        };
+        self.foreign_cpu.max(self.began.map_or(0.0, stolen))
     }
 
     /// The same, with what our own asking has cost.
@@ -55,17 +81,17 @@ pub(crate) fn load() -> Option<f64> {
 /// The share of all cores that is busy while we do nothing: somebody else's work.
 #[expect(clippy::disallowed_methods, reason = "it has to look twice, some time apart")]
 async fn foreign_cpu() -> f64 {
-    let before = busy_and_total();
+    let before = ticks();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    match (before, busy_and_total()) {
-        (Some(before), Some(after)) if after.1 > before.1 => {
-            (after.0 - before.0) / (after.1 - before.1)
+    match (before, ticks()) {
+        (Some(before), Some(after)) if after.total > before.total => {
+            (after.busy - before.busy) / (after.total - before.total)
         }
         _ => f64::NAN,
     }
 }
 
-fn busy_and_total() -> Option<(f64, f64)> {
+fn ticks() -> Option<Ticks> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<f64> = text
         .lines()
@@ -75,7 +101,8 @@ fn busy_and_total() -> Option<(f64, f64)> {
         .filter_map(|word| word.parse().ok())
         .collect();
     let total: f64 = ticks.iter().take(8).sum();
-    Some((total - ticks.get(3)? - ticks.get(4)?, total))
+    let busy = total - ticks.get(3)? - ticks.get(4)?;
+    Some(Ticks { busy, stolen: *ticks.get(7)?, total })
 }
 
 /// CPU seconds of our own process, which is whoever asks.

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_goal_stands_in_the_table_measured_or_not() {
-        let mood = Mood { foreign_cpu: 0.5, client_cpu: Some(0.1) };
+        let mood = Mood::of(0.5).asking(0.1);
         let figure = Figure::more("P1", "a", "/s").goal(0.6, 1.0).once(70.0, Some(100.0), mood);
         let failed = vec![("P2", "broken | in\ntwo".to_owned())];
         let report = Report { figures: vec![figure], failed, missed: true };
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_told_beside_what_was_measured_for_the_same_goal() {
-        let mood = Mood { foreign_cpu: 0.0, client_cpu: None };
+        let mood = Mood::of(0.0);
         let figure = Figure::less("P9", "a", "ms").once(2.0, None, mood);
         let failed = vec![("P9", "npm is missing".to_owned())];
         let report = Report { figures: vec![figure], failed, missed: true };

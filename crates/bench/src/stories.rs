@@ -93,7 +93,7 @@ async fn one_after_another(runs: usize, which: Agents) -> anyhow::Result<Vec<Fig
 }
 
 async fn many_in_flight(plan: Plan) -> anyhow::Result<Figure> {
-    let nodes = if plan.quick { 32 } else { 128 };
+    let nodes = if plan.quick { 32 } else { 256 };
     let flown = fly(nodes).await?;
     // Two fifths of what Restate does, and four fifths: 624 a second on the machine that the goals were set on.
     let figure = Figure::more("P12", "story.to_active_per_second_32", "/s").goal(250.0, 500.0);

@@ -47,7 +47,7 @@ pub async fn a_step_that_fails_is_tried_again_with_the_same_word_further_and_fur
             let clock = clock.clone();
             async move {
                 if fails {
-                    return Err(StepError { reason: "not yet".to_owned() });
+                    return Err(StepError::new("not yet"));
                 }
                 Ok(noted(&clock, &run, &happened))
             }

@@ -73,6 +73,11 @@ impl Error {
         Error::Invalid(vec![Fault { pointer: pointer.into(), detail: detail.into() }])
     }
 
+    /// Whether it failed because of others in its transaction: then nothing was done, and it is to be done again, alone.
+    pub const fn is_company(&self) -> bool {
+        matches!(self, Error::Store(store::Error::Company))
+    }
+
     /// The whole chain of causes, for a log.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

@@ -21,7 +21,7 @@ use axum::{Json, Router};
 use control::node::enrol::{self, AgentIdentity};
 use control::node::heartbeat::{self, Collector};
 use control::node::roll_call::{RollCall, roll_call};
-use control::node::task;
+use control::node::{dispatch, task};
 use control::{Ctx, Error};
 use domain::ids::NodeTaskId;
 use serde::Deserialize;
@@ -216,7 +216,7 @@ impl Gateway {
             Some(identity) => identity,
             None => self.identify(asking).await?,
         };
-        let mut tasks = task::claim(&self.ctx, &identity, most.unwrap_or(1)).await?;
+        let mut tasks = dispatch::claim(&self.ctx, &identity, most.unwrap_or(1)).await?;
         Ok(match most {
             Some(_) if tasks.is_empty() => None,
             Some(_) => Some(Json(TaskBatch { tasks }).into_response()),

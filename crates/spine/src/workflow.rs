@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::Tx;
+use store::{Company, Tx};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -32,6 +32,18 @@ pub enum Happened {
     TimeOut,
 }
 
+impl Happened {
+    /// What happened, in a word.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Happened::Started => "started",
+            Happened::TaskFinished { .. } => "task_finished",
+            Happened::Cancelled => "cancelled",
+            Happened::TimeOut => "time_out",
+        }
+    }
+}
+
 /// One run, as a step sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -41,6 +53,8 @@ pub struct Run {
     pub entity_id: Uuid,
     /// What the last step left; at the start what the starter gave.
     pub state: Value,
+    /// With whom the step may share its transaction.
+    pub company: Company,
 }
 
 /// What a step says.
@@ -90,6 +104,15 @@ impl From<Next> for Stepped {
 pub struct StepError {
     /// Why, for operators.
     pub reason: String,
+    /// Whether others of its transaction were why: then nothing was done, and it is done again at once, alone.
+    pub in_company: bool,
+}
+
+impl StepError {
+    /// A step that could not be done because of that.
+    pub fn new(reason: impl Into<String>) -> StepError {
+        StepError { reason: reason.into(), in_company: false }
+    }
 }
 
 /// The function of a workflow.

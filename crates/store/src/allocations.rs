@@ -1,5 +1,7 @@
 //! Allocations. Events reach them through [`report`] alone, which keeps the lock order and the group's fold.
 
+use std::collections::HashMap;
+
 use domain::ids::{AllocationGroupId, AllocationId, OperationId};
 use domain::machines::Allocation;
 use domain::policy::ProjectRole;
@@ -7,11 +9,12 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code, Machine, Outcome};
 use serde_json::Value;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::allocation_groups;
+use crate::company::Question;
 use crate::lifecycle::{Birth, Kept, Report, born, lost_race, stored, write_locked};
 use crate::{Error, Store, Tx, usage_records};
 
@@ -134,34 +137,56 @@ pub struct Held {
 /// [`Error::Conflict`] when the lock was lost to another transaction.
 pub async fn hold(tx: &mut Tx, id: AllocationId) -> Result<Option<Held>, Error> {
     // Most allocations have no group: one statement finds that out and locks them.
-    let mut row = lock_held(tx, id, "allocation.group_id IS NULL").await?;
-    if row.is_none()
+    let held = tx.ask(Hold { id, condition: "allocation.group_id IS NULL" }).await?;
+    if held.is_none()
         && let Some(group) = group_of(tx, id).await?
     {
         allocation_groups::lock(tx, group).await?;
-        row = lock_held(tx, id, "true").await?;
+        return tx.ask(Hold { id, condition: "true" }).await;
     }
-    row.map(|row| held(id, &row)).transpose()
+    Ok(held)
 }
 
-async fn lock_held(
-    tx: &mut Tx,
+/// Locks an allocation of which `condition` holds, and reads it.
+struct Hold {
     id: AllocationId,
     condition: &'static str,
-) -> Result<Option<PgRow>, Error> {
-    let statement = format!(
-        "SELECT allocation.status, allocation.operation_id, allocation.project_id, allocation.sku, allocation.gpus,
-                allocation.region, allocation.shape = 'baremetal', allocation.image,
-                (SELECT sha256 FROM images WHERE images.code = allocation.image), allocation.ssh_keys,
-                coalesce((SELECT provision_timeout_seconds FROM skus WHERE skus.code = allocation.sku), 600),
-                allocation.active_at, allocation.release_requested_at, allocation.ended_at
-           FROM allocations AS allocation
-          WHERE allocation.id = $1
-            AND {condition}
-            FOR UPDATE OF allocation"
-    );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(id.uuid());
-    Ok(query.fetch_optional(tx.connection()).await?)
+}
+
+impl Question for Hold {
+    type Answer = Option<Held>;
+    const WRITES: bool = false;
+
+    fn statement(&self) -> &str {
+        self.condition
+    }
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Hold>,
+    ) -> Result<Vec<Option<Held>>, Error> {
+        let condition = questions.first().map_or("true", |first| first.condition);
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.id.uuid()).collect();
+        let statement = format!(
+            "SELECT allocation.status, allocation.operation_id, allocation.project_id, allocation.sku, allocation.gpus,
+                    allocation.region, allocation.shape = 'baremetal', allocation.image,
+                    (SELECT sha256 FROM images WHERE images.code = allocation.image), allocation.ssh_keys,
+                    coalesce((SELECT provision_timeout_seconds FROM skus WHERE skus.code = allocation.sku), 600),
+                    allocation.active_at, allocation.release_requested_at, allocation.ended_at, allocation.id
+               FROM allocations AS allocation
+              WHERE allocation.id = ANY ($1)
+                AND {condition}
+              ORDER BY allocation.id
+                FOR UPDATE OF allocation"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement)).bind(&ids).fetch_all(connection).await?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let id: Uuid = row.try_get(14)?;
+            found.insert(id, held(AllocationId(id), row)?);
+        }
+        Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+    }
 }
 
 fn held(id: AllocationId, row: &PgRow) -> Result<Held, Error> {
@@ -398,7 +423,9 @@ async fn metered(
     Ok(outcome)
 }
 
+/// The group of an allocation. Its members meet at its row, so nobody shares a transaction with one of them.
 async fn group_of(tx: &mut Tx, id: AllocationId) -> Result<Option<AllocationGroupId>, Error> {
+    tx.alone()?;
     let row = sqlx::query("SELECT group_id FROM allocations WHERE id = $1")
         .bind(id.uuid())
         .fetch_optional(tx.connection())

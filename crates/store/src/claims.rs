@@ -1,18 +1,21 @@
 //! Claims: what an allocation holds. A slot is free exactly when it has no claim outside `freed`. How much of a node is
 //! free is counted by the database whenever a claim comes or goes.
 
+use std::collections::HashMap;
+
 use domain::ids::{AllocationId, ClaimId, NodeId, OperationId, SlotId};
 use domain::machines::Claim;
 use domain::machines::claim::{Event, Status};
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::Outcome;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use crate::company::Question;
 use crate::lifecycle::stored::{self, Locked};
-use crate::lifecycle::{Birth, Report, apply, born, born_all, write_locked};
+use crate::lifecycle::{Birth, Report, ToRow, born, born_all, write_all};
 use crate::{Error, Tx};
 
 /// A claim to be: on one slot, or on the whole node.
@@ -102,29 +105,49 @@ pub struct Live {
 /// # Errors
 /// When the database fails.
 pub async fn lock_live(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Live>, Error> {
-    let statement = format!(
-        "SELECT claims.id, claims.node_id, slots.id, slots.slot_index, slots.numa_node, {}
-           FROM claims
-           LEFT JOIN slots ON slots.id = claims.slot_id
-          WHERE claims.allocation_id = $1 AND claims.status <> 'freed'
-          ORDER BY claims.id
-            FOR UPDATE OF claims",
-        stored::columns::<Claim>("claims.")
-    );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(allocation.uuid());
-    let rows = query.fetch_all(tx.connection()).await?;
-    let live = |row: &PgRow| {
-        let id: Uuid = row.try_get(0)?;
-        let slot: Option<Uuid> = row.try_get(2)?;
-        let slot = match slot {
-            None => None,
-            Some(slot) => Some((SlotId(slot), row.try_get(3)?, row.try_get(4)?)),
-        };
-        let locked = stored::locked::<Claim>(row, id, 5)?;
-        let (status, node) = (locked.status, NodeId(row.try_get(1)?));
-        Ok(Live { id: ClaimId(id), status, node, slot, row: Some(locked) })
+    tx.ask(LockLive(allocation)).await
+}
+
+/// See [`lock_live`].
+struct LockLive(AllocationId);
+
+impl Question for LockLive {
+    type Answer = Vec<Live>;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<LockLive>,
+    ) -> Result<Vec<Vec<Live>>, Error> {
+        let allocations: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let statement = format!(
+            "SELECT claims.id, claims.node_id, slots.id, slots.slot_index, slots.numa_node, claims.allocation_id, {}
+               FROM claims
+               LEFT JOIN slots ON slots.id = claims.slot_id
+              WHERE claims.allocation_id = ANY ($1) AND claims.status <> 'freed'
+              ORDER BY claims.id
+                FOR UPDATE OF claims",
+            stored::columns::<Claim>("claims.")
+        );
+        let query = sqlx::query(AssertSqlSafe(statement)).bind(&allocations);
+        let mut of: HashMap<Uuid, Vec<Live>> = HashMap::with_capacity(allocations.len());
+        for row in &query.fetch_all(connection).await? {
+            of.entry(row.try_get(5)?).or_default().push(live(row)?);
+        }
+        Ok(allocations.iter().map(|id| of.get(id).cloned().unwrap_or_default()).collect())
+    }
+}
+
+fn live(row: &PgRow) -> Result<Live, Error> {
+    let id: Uuid = row.try_get(0)?;
+    let slot: Option<Uuid> = row.try_get(2)?;
+    let slot = match slot {
+        None => None,
+        Some(slot) => Some((SlotId(slot), row.try_get(3)?, row.try_get(4)?)),
     };
-    rows.iter().map(live).collect()
+    let locked = stored::locked::<Claim>(row, id, 6)?;
+    let (status, node) = (locked.status, NodeId(row.try_get(1)?));
+    Ok(Live { id: ClaimId(id), status, node, slot, row: Some(locked) })
 }
 
 /// Reports the same event to several claims.
@@ -136,19 +159,23 @@ pub async fn report_all(
     claims: &mut [Live],
     report: &Report<Event>,
 ) -> Result<Vec<Outcome<Status>>, Error> {
-    let mut outcomes = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let outcome = match claim.row.take() {
-            Some(row) => write_locked::<Claim>(tx, claim.id.uuid(), report, Some(row)).await?,
-            None => apply::<Claim>(tx, claim.id, report).await?,
+    let mut reports = Vec::with_capacity(claims.len());
+    for claim in claims.iter_mut() {
+        let id = claim.id.uuid();
+        let row = match claim.row.take() {
+            Some(row) => Some(row),
+            None => stored::lock::<Claim>(tx, id).await?,
         };
-        if outcome.is_retryable() {
-            return Err(Error::Conflict);
-        }
+        reports.push(ToRow { id, report, row });
+    }
+    let outcomes = write_all::<Claim>(tx, reports).await?;
+    if outcomes.iter().any(Outcome::is_retryable) {
+        return Err(Error::Conflict);
+    }
+    for (claim, outcome) in claims.iter_mut().zip(&outcomes) {
         if let Outcome::Applied { to, .. } = outcome {
-            claim.status = to;
+            claim.status = *to;
         }
-        outcomes.push(outcome);
     }
     Ok(outcomes)
 }

@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use crate::company::is_gone;
 use crate::fall;
 
 /// A fault of the store.
@@ -10,6 +11,9 @@ pub enum Error {
     /// The transaction lost to another one. Run the whole of it again.
     #[error("the transaction lost to another one and must be run again")]
     Conflict,
+    /// The transaction was shared, and nothing of it has happened. Run it again, alone.
+    #[error("others were in the same transaction, and it failed: it must be run again alone")]
+    Company,
     /// A row is in a status that this binary has never heard of.
     #[error("{machine} {id} is in status {status:?}, which this binary does not know")]
     UnknownStatus {
@@ -56,6 +60,9 @@ pub enum Error {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
+        if is_gone(&error) {
+            return Error::Company;
+        }
         fall::met(&error);
         if is_conflict(&error) { Error::Conflict } else { Error::Database(error) }
     }

@@ -18,6 +18,7 @@ pub mod catalogue;
 pub mod charging;
 pub mod claims;
 pub mod cluster;
+pub mod company;
 pub mod deliveries;
 pub mod depletion;
 mod error;
@@ -61,14 +62,16 @@ pub mod workflow_runs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnectOptions;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use company::{Begun, Connection, Lines, Question, Seat, Shift, alike};
 use pool::{Held, Pool, Sizes};
 use spare::Uses;
 
 pub use bell::{Bell, Ring};
+pub use company::Company;
 pub use error::Error;
 pub use ids::Ids;
 pub use schema::Reached;
@@ -108,6 +111,8 @@ pub struct Store {
     hot: Pool,
     /// Who gives back what neither of them needs.
     _spare: Arc<JoinSet<()>>,
+    /// Where transactions are begun that may be shared.
+    lines: Lines,
     bell: Bell,
     ids: Ids,
 }
@@ -182,7 +187,8 @@ impl Store {
             None => pool.clone(),
         };
         let _spare = spare::looked_after([pool.clone(), hot.clone()], uses.clone());
-        Ok(Store { pool, hot, _spare, bell: Bell::silent(), ids: Ids::default() })
+        let (bell, ids) = (Bell::silent(), Ids::default());
+        Ok(Store { pool, hot, _spare, lines: Lines::of(options.connections_max), bell, ids })
     }
 
     /// The same store, for what is asked again and again: its connections plan each statement once. Not for lists with filters, which
@@ -199,8 +205,27 @@ impl Store {
     pub async fn begin(&self) -> Result<Tx, Error> {
         let mut held = self.pool.acquire().await?;
         held.begin().await?;
+        Ok(self.tx(Place::Own { held, _turn: None }))
+    }
+
+    /// [`Store::begin`], in company: with those who do the same at the same time, if there are any, and alone otherwise. A story that is
+    /// told [`Error::Company`] has done nothing, and is to be begun again, alone.
+    ///
+    /// # Errors
+    /// When no connection is to be had.
+    pub async fn begin_in(&self, company: Company) -> Result<Tx, Error> {
+        let Company::Same { doing, about } = company else {
+            return self.begin().await;
+        };
+        Ok(self.tx(match self.lines.begin(&self.pool, doing, about).await? {
+            Begun::Alone(held, shift) => Place::Own { held, _turn: Some(shift) },
+            Begun::Shared(seat) => Place::Shared(seat),
+        }))
+    }
+
+    fn tx(&self, place: Place) -> Tx {
         let (bell, ids) = (self.bell.clone(), self.ids.clone());
-        Ok(Tx { held, aborted: false, rings: Vec::new(), bell, ids })
+        Tx { place, aborted: false, rings: Vec::new(), bell, ids }
     }
 
     /// The same store, with identities from `ids`, for proofs that are to be replayed.
@@ -234,6 +259,14 @@ impl Store {
         (pool.0 + hot.0, pool.1 + hot.1)
     }
 
+    /// Asks by itself what others ask in a transaction.
+    pub(crate) async fn ask<Q: Question>(&self, question: Q) -> Result<Q::Answer, Error> {
+        let mut held = self.pool.acquire().await?;
+        let answer = alike(held.connection(), vec![question]).await?.pop();
+        held.settle();
+        answer.ok_or(Error::Company)
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -252,11 +285,20 @@ const fn shares(all: u32) -> (u32, Option<u32>) {
 #[derive(Debug)]
 #[must_use = "a transaction that is not committed never happened"]
 pub struct Tx {
-    held: Held,
+    place: Place,
     aborted: bool,
     rings: Vec<Ring>,
     bell: Bell,
     ids: Ids,
+}
+
+/// Where a transaction is.
+#[derive(Debug)]
+enum Place {
+    /// On a connection of its own; and whose turn is over with it.
+    Own { held: Held, _turn: Option<Shift> },
+    /// Among others.
+    Shared(Seat),
 }
 
 impl Tx {
@@ -264,15 +306,21 @@ impl Tx {
     ///
     /// # Errors
     /// [`Error::Conflict`] when the transaction has lost to another and must be run again: also when the writer has
-    /// answered `Conflict` in it, because Postgres would otherwise turn this commit into a silent rollback.
+    /// answered `Conflict` in it, because Postgres would otherwise turn this commit into a silent rollback. [`Error::Company`] when it was
+    /// shared, and must be run again alone.
     pub async fn commit(self) -> Result<(), Error> {
-        if self.aborted {
-            self.held.rollback().await?;
-            return Err(Error::Conflict);
+        let Tx { place, aborted, rings, bell, .. } = self;
+        match place {
+            Place::Own { held, .. } if aborted => {
+                held.rollback().await?;
+                return Err(Error::Conflict);
+            }
+            Place::Shared(_) if aborted => return Err(Error::Conflict),
+            Place::Own { held, .. } => held.commit().await?,
+            Place::Shared(seat) => seat.commit().await?,
         }
-        self.held.commit().await?;
-        for ring in self.rings {
-            self.bell.ring(ring);
+        for ring in rings {
+            bell.ring(ring);
         }
         Ok(())
     }
@@ -282,7 +330,10 @@ impl Tx {
     /// # Errors
     /// When the database can't be reached; everything is undone then too.
     pub async fn rollback(self) -> Result<(), Error> {
-        Ok(self.held.rollback().await?)
+        match self.place {
+            Place::Own { held, .. } => Ok(held.rollback().await?),
+            Place::Shared(_) => Ok(()),
+        }
     }
 
     /// A fresh identity, greater than those before it, so that rows made later stand later in their index.
@@ -295,8 +346,42 @@ impl Tx {
         (0..count).map(|_| self.new_id()).collect()
     }
 
-    pub(crate) fn connection(&mut self) -> &mut PgConnection {
-        self.held.connection()
+    /// For a statement that is this transaction's alone.
+    pub(crate) fn connection(&mut self) -> Connection<'_> {
+        match &mut self.place {
+            Place::Own { held, .. } => Connection::Own(held.connection()),
+            Place::Shared(seat) => Connection::Shared(seat),
+        }
+    }
+
+    /// Asks what others may be asking too.
+    pub(crate) async fn ask<Q: Question>(&mut self, question: Q) -> Result<Q::Answer, Error> {
+        self.ask_all(vec![question]).await?.pop().ok_or(Error::Company)
+    }
+
+    /// The same, for several questions at once. An answer each, in their order.
+    pub(crate) async fn ask_all<Q: Question>(
+        &mut self,
+        questions: Vec<Q>,
+    ) -> Result<Vec<Q::Answer>, Error> {
+        if questions.is_empty() {
+            return Ok(Vec::new());
+        }
+        match &mut self.place {
+            Place::Own { held, .. } => alike(held.connection(), questions).await,
+            Place::Shared(seat) => seat.ask_all(questions).await,
+        }
+    }
+
+    /// Makes sure that nobody else is in it: for what is not kept apart from what others do in the same transaction.
+    ///
+    /// # Errors
+    /// [`Error::Company`] when somebody may be.
+    pub(crate) fn alone(&self) -> Result<(), Error> {
+        match self.place {
+            Place::Own { .. } => Ok(()),
+            Place::Shared(_) => Err(Error::Company),
+        }
     }
 
     /// Somebody is waiting for what this transaction writes: they are told when it is committed, and only then.

@@ -3,19 +3,19 @@
 
 pub mod enforce;
 pub(crate) mod guards;
+mod moving;
 mod record;
 mod report;
 mod statement;
 pub mod stored;
 
-use lifecycle::{
-    Code, Outcome, Reason, Refusal, Said, Standing, Verdict, decide, grounds_of, stamps_of,
-};
+use lifecycle::{Code, Outcome, Reason, Refusal, Said, Standing, Verdict, decide};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use crate::{Error, Ring, Tx};
 
+use moving::{Move, Moved, Written};
 pub(crate) use report::Kept;
 pub use report::{Actor, Birth, Heard, Report};
 use stored::Locked;
@@ -122,14 +122,36 @@ pub(crate) async fn write_locked<M: Stored>(
     report: &Report<M::Event>,
     row: Option<Locked<M::Status>>,
 ) -> Result<Outcome<M::Status>, Error> {
-    match attempt::<M>(tx, id, report, row).await {
-        Ok(outcome) => {
-            record::observe::<M>(id, report, &outcome);
-            Ok(outcome)
+    let outcomes = write_all::<M>(tx, vec![ToRow { id, report, row }]).await?;
+    outcomes.into_iter().next().ok_or(Error::Conflict)
+}
+
+/// What is reported to a row that is locked.
+pub(crate) struct ToRow<'r, M: Stored> {
+    pub(crate) id: Uuid,
+    pub(crate) report: &'r Report<M::Event>,
+    /// As it was read under its lock; none when there is no such row.
+    pub(crate) row: Option<Locked<M::Status>>,
+}
+
+/// [`write_locked`] for several rows of one machine, each with a report of its own: moves of the same kind share a statement. An
+/// outcome each, in their order.
+pub(crate) async fn write_all<M: Stored>(
+    tx: &mut Tx,
+    reports: Vec<ToRow<'_, M>>,
+) -> Result<Vec<Outcome<M::Status>>, Error> {
+    let outcomes = match attempt::<M>(tx, &reports).await {
+        Ok(outcomes) => outcomes,
+        Err(Error::Conflict) => {
+            let lost = |one: &ToRow<'_, M>| lost_race::<M>(tx, one.id, one.report);
+            return Ok(reports.iter().map(lost).collect());
         }
-        Err(Error::Conflict) => Ok(lost_race::<M>(tx, id, report)),
-        Err(fault) => Err(fault),
+        Err(fault) => return Err(fault),
+    };
+    for (one, outcome) in reports.iter().zip(&outcomes) {
+        record::observe::<M>(one.id, one.report, outcome);
     }
+    Ok(outcomes)
 }
 
 /// The database has ended the transaction in favour of another: nothing more can be written in it, the refusal neither.
@@ -144,97 +166,87 @@ pub(crate) fn lost_race<M: Stored>(
     outcome
 }
 
-async fn attempt<M: Stored>(
-    tx: &mut Tx,
-    id: Uuid,
-    report: &Report<M::Event>,
-    row: Option<Locked<M::Status>>,
-) -> Result<Outcome<M::Status>, Error> {
-    let Some(row) = row else {
-        return refuse::<M>(tx, id, report, None, Reason::NotFound).await;
+/// What a table says to a report.
+enum Judged<S> {
+    /// It moves the row, unless a guard is against it.
+    Moves(S),
+    /// The row stands where the report would bring it.
+    Stands(Standing<S>),
+    /// No; and where the row stands, if there is one.
+    Refused(Option<Standing<S>>, Reason),
+}
+
+fn judged<M: Stored>(one: &ToRow<'_, M>) -> Judged<M::Status> {
+    let Some(row) = &one.row else {
+        return Judged::Refused(None, Reason::NotFound);
     };
     let standing = Standing { status: row.status, seq: row.seq };
-    let table = M::table();
-    let said =
-        Said { event: report.event.index(), source: report.actor.source, payload: &report.payload };
-    let to = match decide(table, row.status.index(), &row.facts, &said) {
-        Verdict::Move(to) => M::Status::ALL[to],
-        Verdict::Duplicate => return Ok(Outcome::Duplicate(standing)),
-        Verdict::Refuse(reason) => {
-            return unless_known::<M>(tx, id, report, standing, reason).await;
-        }
-    };
-    for guard in &table.events[said.event].guards {
-        if !guards::holds(tx, table.name, *guard, id).await? {
-            return unless_known::<M>(tx, id, report, standing, Reason::Guard(guard.0)).await;
-        }
-    }
-
-    match move_row::<M>(tx, id, report, &row, to).await? {
-        Written::Moved => Ok(Outcome::Applied { from: row.status, to, seq: row.seq + 1 }),
-        Written::Known => Ok(Outcome::Duplicate(standing)),
-        // We hold the row's lock, so only a writer that bypassed us can have changed it.
-        Written::Nothing => refuse::<M>(tx, id, report, Some(row.status), Reason::Conflict).await,
+    let (event, payload) = (one.report.event.index(), &one.report.payload);
+    let said = Said { event, source: one.report.actor.source, payload };
+    match decide(M::table(), row.status.index(), &row.facts, &said) {
+        Verdict::Move(to) => Judged::Moves(M::Status::ALL[to]),
+        Verdict::Duplicate => Judged::Stands(standing),
+        Verdict::Refuse(reason) => Judged::Refused(Some(standing), reason),
     }
 }
 
-/// What a writing statement found.
-enum Written {
-    Moved,
-    Known,
-    Nothing,
-}
-
-/// The move itself, in one statement: event-id look-up, compare-and-set, log record, outbox rows.
-async fn move_row<M: Stored>(
+async fn attempt<M: Stored>(
     tx: &mut Tx,
-    id: Uuid,
-    report: &Report<M::Event>,
-    row: &Locked<M::Status>,
+    reports: &[ToRow<'_, M>],
+) -> Result<Vec<Outcome<M::Status>>, Error> {
+    let mut all: Vec<Judged<M::Status>> = reports.iter().map(judged::<M>).collect();
+    guards::ask::<M>(tx, reports, &mut all).await?;
+    let mut moves = Vec::new();
+    for (one, judged) in reports.iter().zip(&all) {
+        if let (Judged::Moves(to), Some(row)) = (judged, &one.row) {
+            moves.push(Move::of::<M>(tx, (one.id, one.report), row, *to));
+        }
+    }
+    let mut moved = tx.ask_all(moves).await?.into_iter();
+    let mut outcomes = Vec::with_capacity(reports.len());
+    for (one, judged) in reports.iter().zip(all) {
+        outcomes.push(match judged {
+            Judged::Stands(standing) => Outcome::Duplicate(standing),
+            Judged::Refused(None, reason) => {
+                refuse::<M>(tx, one.id, one.report, None, reason).await?
+            }
+            Judged::Refused(Some(standing), reason) => {
+                unless_known::<M>(tx, one.id, one.report, standing, reason).await?
+            }
+            Judged::Moves(to) => {
+                let written = moved.next().ok_or(Error::Conflict)?;
+                settle::<M>(tx, one, to, written).await?
+            }
+        });
+    }
+    Ok(outcomes)
+}
+
+/// What came of a move that was written, or was not.
+async fn settle<M: Stored>(
+    tx: &mut Tx,
+    one: &ToRow<'_, M>,
     to: M::Status,
-) -> Result<Written, Error> {
-    let (machine, event, payload) = (M::table(), report.event.index(), &report.payload);
-    let said = Said { event, source: report.actor.source, payload };
-    let stamps = stamps_of(machine, (row.status.index(), to.index()), &row.facts, &said);
-    let grounds = grounds_of(machine, (row.status.index(), to.index()), &row.facts, &said);
-    let change = statement::Change {
-        table: M::TABLE,
-        watched: M::WATCHED,
-        machine,
-        event,
-        stamps: &stamps,
-        grounds: &grounds,
-        heard: report.heard,
-        keeps: &report.keeps,
+    Moved { written, watched }: Moved,
+) -> Result<Outcome<M::Status>, Error> {
+    let Some(row) = &one.row else {
+        return refuse::<M>(tx, one.id, one.report, None, Reason::NotFound).await;
     };
-    let statement = change.statement(row.status.code(), to.code());
-    let mut query = sqlx::query(AssertSqlSafe(statement)).bind(id).bind(row.seq);
-    query = query.bind(report.event_id.uuid()).bind(report.actor.source.code());
-    query = query.bind(&report.actor.name).bind(&report.cause);
-    query = query.bind(report.operation().or(row.operation)).bind(report.reason());
-    for value in change.values(payload) {
-        query = statement::bind(query, value);
+    match written {
+        Written::Moved => {
+            let publishes = !M::table().events[one.report.event.index()].publishes.is_empty();
+            if publishes && !one.report.heard.is_some_and(|heard| heard.alone) {
+                tx.rings(Ring::Outbox);
+            }
+            ring_watchers(tx, watched);
+            Ok(Outcome::Applied { from: row.status, to, seq: row.seq + 1 })
+        }
+        Written::Known => Ok(Outcome::Duplicate(Standing { status: row.status, seq: row.seq })),
+        // We hold the row's lock, so only a writer that bypassed us can have changed it.
+        Written::Nothing => {
+            refuse::<M>(tx, one.id, one.report, Some(row.status), Reason::Conflict).await
+        }
     }
-    for (_, kept) in &report.keeps {
-        query = statement::bind_kept(query, kept);
-    }
-    if !machine.events[event].publishes.is_empty() {
-        query = query.bind(trace::current());
-    }
-    for _ in &machine.events[event].publishes {
-        query = query.bind(tx.new_id());
-    }
-    let answer = query.fetch_one(tx.connection()).await?;
-    let relayed = !report.heard.is_some_and(|heard| heard.alone);
-    if relayed && !machine.events[event].publishes.is_empty() {
-        tx.rings(Ring::Outbox);
-    }
-    ring_watchers(tx, answer.try_get(2)?);
-    Ok(match (answer.try_get(0)?, answer.try_get(1)?) {
-        (true, _) => Written::Moved,
-        (false, true) => Written::Known,
-        (false, false) => Written::Nothing,
-    })
 }
 
 /// A refusal, unless this very report was applied before: then it is a duplicate, wherever the row has got to since.

@@ -1,104 +1,29 @@
 //! Node tasks: work for a node's agent, from the queue to its result.
 
+mod in_hand;
+mod phases;
+mod queue;
+
+use std::collections::HashMap;
+
 use domain::ids::{AllocationId, NodeId, NodeTaskId, OperationId};
-use domain::machines::NodeTask;
 use domain::machines::node_task::{Event, Status};
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
-use lifecycle::{Code as _, Outcome};
+use lifecycle::Code as _;
 use serde_json::Value;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind};
 
-use crate::lifecycle::stored::{self, Locked};
-use crate::lifecycle::{Birth, Kept, Report, births_in, write_locked};
+use crate::company::Question;
+use crate::lifecycle::{Kept, Report};
 use crate::prune::{Prune, pruning};
 use crate::{Error, Ring, Store, Tx};
-
-/// A task to be.
-#[derive(Clone, Debug)]
-pub struct NewTask {
-    /// Its identity.
-    pub id: NodeTaskId,
-    /// For which node.
-    pub node: NodeId,
-    /// For which allocation.
-    pub allocation: AllocationId,
-    /// For which of its operations.
-    pub operation: OperationId,
-    /// What to do.
-    pub kind: &'static str,
-    /// With which parameters.
-    pub params: Value,
-    /// The workflow that waits for it.
-    pub run: Option<String>,
-    /// After this nobody need do it any more.
-    pub deadline: Option<Timestamp>,
-}
-
-/// Queues a task, if the allocation is still busy with that operation and still holds something. Allocation and claims
-/// are locked against moving on meanwhile: a workflow that wakes up late can't start work for an operation that is over,
-/// nor on a slot that is somebody else's by now. A task that is there already is not queued twice.
-///
-/// # Errors
-/// When the database fails.
-pub async fn insert(tx: &mut Tx, task: &NewTask, birth: Birth) -> Result<bool, Error> {
-    let row = sqlx::query(AssertSqlSafe(insertion()))
-        .bind(task.id.uuid())
-        .bind(task.node.uuid())
-        .bind(task.allocation.uuid())
-        .bind(task.operation.uuid())
-        .bind(task.kind)
-        .bind(&task.params)
-        .bind(&task.run)
-        .bind(task.deadline.map(|at| at.to_sqlx()))
-        .bind(trace::current())
-        .bind(birth.event_id.uuid())
-        .bind(birth.actor.source.code())
-        .bind(&birth.actor.name)
-        .bind(&birth.cause)
-        .fetch_one(tx.connection())
-        .await?;
-    let inserted: bool = row.try_get(0)?;
-    if inserted {
-        tx.rings(Ring::Allocation(task.allocation.uuid()));
-        tx.rings(Ring::Node(task.node.uuid()));
-    }
-    Ok(inserted)
-}
-
-/// The row of a task and the record of its birth. `$1` to `$9` are the task, `$10` to `$13` how it came to be.
-fn insertion() -> String {
-    let born = births_in::<NodeTask>("newborn", "clock_timestamp()", None);
-    // Counting makes sure that every claim is locked, and not just the first.
-    format!(
-        "WITH holder AS MATERIALIZED (
-            SELECT id, operation_id, seq, sku, image
-              FROM allocations
-             WHERE id = $3 AND operation_id = $4 AND status <> 'released'
-               FOR SHARE
-         ), held AS MATERIALIZED (
-            SELECT claims.id
-              FROM claims
-             WHERE allocation_id = (SELECT id FROM holder) AND status <> 'freed'
-             ORDER BY claims.id
-               FOR SHARE
-         ), made AS (
-         INSERT INTO node_tasks (id, node_id, allocation_id, operation_id, kind, fence, params, run_id, deadline_at, boot_id, sku, image, traceparent)
-         SELECT $1, $2, id, operation_id, $5, seq, $6, $7, $8, (SELECT boot_id FROM nodes WHERE nodes.id = $2), sku, image, $9
-           FROM holder
-          WHERE (SELECT count(*) FROM held) > 0
-             ON CONFLICT (id) DO NOTHING
-         RETURNING id, operation_id
-         ), newborn AS MATERIALIZED (
-            SELECT id, operation_id, $10::uuid AS event_id, $11::text AS source, $12::text AS actor, $13::text AS cause
-              FROM made
-         ), {born}
-         SELECT EXISTS (SELECT 1 FROM made)"
-    )
-}
+pub use in_hand::{InHand, lock, lock_queued, report, report_all};
+pub use phases::{PhaseRow, add_phases};
+pub use queue::{NewTask, insert};
 
 /// A task, as stories read it.
 #[derive(Clone, Debug)]
@@ -181,71 +106,27 @@ fn task(row: &PgRow) -> Result<Task, Error> {
 /// # Errors
 /// When the database fails.
 pub async fn find(tx: &mut Tx, id: NodeTaskId) -> Result<Option<Task>, Error> {
-    let query = concat_columns("SELECT ", " FROM node_tasks WHERE id = $1");
-    let row =
-        sqlx::query(AssertSqlSafe(query)).bind(id.uuid()).fetch_optional(tx.connection()).await?;
-    row.as_ref().map(task).transpose()
+    tx.ask(Find(id)).await
 }
 
-/// A task that is locked, and where it stands.
-#[derive(Clone, Debug)]
-pub struct InHand {
-    /// The task.
-    pub task: Task,
-    row: Locked<Status>,
-}
+/// See [`find`].
+struct Find(NodeTaskId);
 
-/// Locks the tasks of a node that have waited longest and are still wanted, at most `most` of them. What somebody else is handing out
-/// is passed by.
-///
-/// # Errors
-/// When the database fails.
-pub async fn lock_queued(
-    tx: &mut Tx,
-    node: NodeId,
-    now: Timestamp,
-    most: u16,
-) -> Result<Vec<InHand>, Error> {
-    let statement = locking(
-        "node_id = $1 AND status = 'queued' AND (deadline_at IS NULL OR deadline_at > $2)
-          ORDER BY created_at, id
-          LIMIT $3
-            FOR UPDATE SKIP LOCKED",
-    );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(node.uuid()).bind(now.to_sqlx());
-    let rows = query.bind(i64::from(most)).fetch_all(tx.connection()).await?;
-    rows.iter().map(in_hand).collect()
-}
+impl Question for Find {
+    type Answer = Option<Task>;
+    const WRITES: bool = false;
 
-/// Locks a task.
-///
-/// # Errors
-/// When the database fails.
-pub async fn lock(tx: &mut Tx, id: NodeTaskId) -> Result<Option<InHand>, Error> {
-    let query = sqlx::query(AssertSqlSafe(locking("id = $1 FOR UPDATE"))).bind(id.uuid());
-    query.fetch_optional(tx.connection()).await?.as_ref().map(in_hand).transpose()
-}
-
-fn locking(which: &str) -> String {
-    format!("SELECT {COLUMNS}, {} FROM node_tasks WHERE {which}", stored::columns::<NodeTask>(""))
-}
-
-fn in_hand(row: &PgRow) -> Result<InHand, Error> {
-    let task = task(row)?;
-    let first = COLUMNS_COUNT;
-    Ok(InHand { row: stored::locked::<NodeTask>(row, task.id.uuid(), first)?, task })
-}
-
-/// Reports an event to a task that is locked.
-///
-/// # Errors
-/// Only what is broken; see [`apply`](crate::lifecycle::apply).
-pub async fn report(
-    tx: &mut Tx,
-    InHand { task, row }: InHand,
-    report: &Report<Event>,
-) -> Result<Outcome<Status>, Error> {
-    write_locked::<NodeTask>(tx, task.id.uuid(), report, Some(row)).await
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Find>,
+    ) -> Result<Vec<Option<Task>>, Error> {
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let query = concat_columns("SELECT ", " FROM node_tasks WHERE id = ANY ($1)");
+        let rows = sqlx::query(AssertSqlSafe(query)).bind(&ids).fetch_all(connection).await?;
+        let found: Vec<Task> = rows.iter().map(task).collect::<Result<_, _>>()?;
+        let of = |id: &Uuid| found.iter().find(|task| task.id.uuid() == *id).cloned();
+        Ok(ids.iter().map(of).collect())
+    }
 }
 
 /// The nodes for which something is queued, and has been for so many seconds.
@@ -269,15 +150,33 @@ pub async fn nodes_with_queued(store: &Store, for_seconds: f64) -> Result<Vec<No
 /// # Errors
 /// When the database fails.
 pub async fn live_of(tx: &mut Tx, allocation: AllocationId) -> Result<Vec<Task>, Error> {
-    let query = concat_columns(
-        "SELECT ",
-        " FROM node_tasks WHERE allocation_id = $1 AND status IN ('queued', 'dispatched') ORDER BY id",
-    );
-    let rows = sqlx::query(AssertSqlSafe(query))
-        .bind(allocation.uuid())
-        .fetch_all(tx.connection())
-        .await?;
-    rows.iter().map(task).collect()
+    tx.ask(LiveOf(allocation)).await
+}
+
+/// See [`live_of`].
+struct LiveOf(AllocationId);
+
+impl Question for LiveOf {
+    type Answer = Vec<Task>;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<LiveOf>,
+    ) -> Result<Vec<Vec<Task>>, Error> {
+        let allocations: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let query = concat_columns(
+            "SELECT ",
+            " FROM node_tasks WHERE allocation_id = ANY ($1) AND status IN ('queued', 'dispatched') ORDER BY id",
+        );
+        let query = sqlx::query(AssertSqlSafe(query)).bind(&allocations);
+        let mut of: HashMap<Uuid, Vec<Task>> = HashMap::with_capacity(allocations.len());
+        for row in &query.fetch_all(connection).await? {
+            let task = task(row)?;
+            of.entry(task.allocation.uuid()).or_default().push(task);
+        }
+        Ok(allocations.iter().map(|id| of.get(id).cloned().unwrap_or_default()).collect())
+    }
 }
 
 /// Both pieces are constants of ours.
@@ -290,16 +189,34 @@ fn concat_columns(before: &'static str, after: &'static str) -> String {
 /// # Errors
 /// When the database fails.
 pub async fn touched_a_node(tx: &mut Tx, allocation: AllocationId) -> Result<bool, Error> {
-    let row = sqlx::query(
-        "SELECT EXISTS (
-            SELECT 1
-              FROM node_tasks
-             WHERE allocation_id = $1 AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
-    )
-    .bind(allocation.uuid())
-    .fetch_one(tx.connection())
-    .await?;
-    Ok(row.try_get(0)?)
+    tx.ask(Touched(allocation)).await
+}
+
+/// See [`touched_a_node`].
+struct Touched(AllocationId);
+
+impl Question for Touched {
+    type Answer = bool;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Touched>,
+    ) -> Result<Vec<bool>, Error> {
+        let allocations: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let rows = sqlx::query(
+            "SELECT EXISTS (
+                SELECT 1
+                  FROM node_tasks
+                 WHERE allocation_id = wish.id AND (dispatch > 0 OR status IN ('queued', 'dispatched')))
+               FROM unnest($1::uuid[]) WITH ORDINALITY AS wish (id, place)
+              ORDER BY place",
+        )
+        .bind(allocations)
+        .fetch_all(connection)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
 }
 
 /// Whether what a task restarts is known to have come up again, in working order or not: the agent has told so, or a machine
@@ -354,74 +271,6 @@ impl Sealed<'_> {
 #[must_use]
 pub fn keeping_result(ending: Report<Event>, result: Value) -> Report<Event> {
     ending.keeping("result", Kept::Json(result))
-}
-
-/// One phase, as the agent told it.
-#[derive(Clone, Copy, Debug)]
-pub struct PhaseRow {
-    /// Counts the reports of one dispatch.
-    pub seq: i32,
-    /// Which phase.
-    pub phase: &'static str,
-    /// How it stands.
-    pub status: &'static str,
-    /// When, by the node's clock.
-    pub at: Timestamp,
-}
-
-/// Adds phases of a dispatch that this agent holds or held; those that are there already are left as they are. Also a sign
-/// that the agent is at it. Answers how many are new.
-///
-/// Each gets a position that only grows, whatever order the agent tells them in: it is counted on the task's row, which
-/// stays locked until the commit, so that nobody who sees a position can later see a smaller one come.
-///
-/// # Errors
-/// When the database fails.
-pub async fn add_phases(
-    tx: &mut Tx,
-    (id, dispatch): (NodeTaskId, i64),
-    agent: Uuid,
-    phases: &[PhaseRow],
-    lease_until: Timestamp,
-) -> Result<u64, Error> {
-    let seqs: Vec<i32> = phases.iter().map(|phase| phase.seq).collect();
-    let names: Vec<&str> = phases.iter().map(|phase| phase.phase).collect();
-    let statuses: Vec<&str> = phases.iter().map(|phase| phase.status).collect();
-    let times: Vec<i64> = phases.iter().map(|phase| phase.at.as_microsecond()).collect();
-    let answer = sqlx::query(
-        "WITH held AS (
-            UPDATE node_tasks
-               SET lease_until = greatest(lease_until, $8),
-                   phases_told = phases_told + cardinality($4::int[])
-             WHERE id = $1 AND dispatch = $2 AND agent_id = $3
-            RETURNING id, allocation_id, phases_told - cardinality($4::int[]) AS before
-         ), added AS (
-            INSERT INTO node_task_events (task_id, dispatch, seq, phase, stands, at, position)
-            SELECT held.id, $2, told.seq, told.phase, told.status,
-                   'epoch'::timestamptz + told.at * interval '1 microsecond', held.before + told.place
-              FROM held,
-                   unnest($4::int[], $5::text[], $6::text[], $7::bigint[])
-                   WITH ORDINALITY AS told (seq, phase, status, at, place)
-                ON CONFLICT (task_id, dispatch, seq) DO NOTHING
-            RETURNING 1
-         )
-         SELECT (SELECT count(*) FROM added), (SELECT allocation_id FROM held)",
-    )
-    .bind(id.uuid())
-    .bind(dispatch)
-    .bind(agent)
-    .bind(&seqs)
-    .bind(&names)
-    .bind(&statuses)
-    .bind(&times)
-    .bind(lease_until.to_sqlx())
-    .fetch_one(tx.connection())
-    .await?;
-    let (added, allocation): (i64, Option<Uuid>) = (answer.try_get(0)?, answer.try_get(1)?);
-    if let Some(allocation) = allocation.filter(|_| added > 0) {
-        tx.rings(Ring::Allocation(allocation));
-    }
-    Ok(added.unsigned_abs())
 }
 
 /// Tasks whose agent has not been heard of: their number of dispatch, and whether they may be handed out again.

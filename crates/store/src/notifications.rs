@@ -3,6 +3,7 @@
 //! after n misses nothing. Deliveries to webhooks are written in the same statement.
 
 pub mod about;
+mod told;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
@@ -11,7 +12,8 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::prune::Prune;
-use crate::{Error, Ring, Store, Tx};
+use crate::{Error, Store, Tx};
+pub use told::{address, tell};
 
 /// How much of a stream is read at a time.
 const READ_MAX: i64 = 200;
@@ -76,77 +78,6 @@ impl Addressed {
     pub fn only(&self, users: &[Uuid]) -> Addressed {
         Addressed(self.0.iter().copied().filter(|user| users.contains(user)).collect())
     }
-}
-
-/// Locks people in the order of their identities, so that two who tell the same people wait for each other instead of both. Who
-/// was shut out is told nothing.
-///
-/// # Errors
-/// When the database fails.
-pub async fn address(tx: &mut Tx, users: &[Uuid]) -> Result<Addressed, Error> {
-    let rows = sqlx::query(
-        "SELECT id
-           FROM users
-          WHERE id = ANY($1) AND disabled_at IS NULL
-          ORDER BY id
-            FOR NO KEY UPDATE",
-    )
-    .bind(users)
-    .fetch_all(tx.connection())
-    .await?;
-    let ids: Result<Vec<Uuid>, sqlx::Error> = rows.iter().map(|row| row.try_get(0)).collect();
-    Ok(Addressed(ids?))
-}
-
-/// Tells people something, each of them once a cause, and their webhooks with them. Answers the notifications that are new.
-///
-/// # Errors
-/// When the database fails.
-pub async fn tell(tx: &mut Tx, to: &Addressed, news: &News<'_>) -> Result<Vec<Uuid>, Error> {
-    let ids: Vec<Uuid> = to.0.iter().map(|_| tx.new_id()).collect();
-    // A statement of its own after the lock: it sees the numbers that were given before the lock was.
-    let rows = sqlx::query(
-        "WITH told AS (
-            INSERT INTO notifications (id, user_id, number, kind, cause, title, body, project_id, allocation_id, payment_session_id)
-            SELECT told.id, told.user_id,
-                   coalesce((SELECT max(number) FROM notifications AS known WHERE known.user_id = told.user_id), 0) + 1,
-                   $3, $4, $5, $6, $7, $8, $9
-              FROM unnest($1::uuid[], $2::uuid[]) AS told (id, user_id)
-                ON CONFLICT (user_id, cause) DO NOTHING
-            RETURNING id, user_id
-         ), due AS (
-            INSERT INTO webhook_deliveries (webhook_id, notification_id, queued_at, due_at)
-            SELECT webhook.id, told.id, $11, $11
-              FROM told
-              JOIN webhooks AS webhook ON webhook.user_id = told.user_id AND webhook.deleted_at IS NULL
-             WHERE $10::uuid IS NULL OR webhook.id = $10
-            RETURNING notification_id
-         )
-         SELECT told.id, told.user_id, EXISTS (SELECT 1 FROM due WHERE due.notification_id = told.id)
-           FROM told",
-    )
-    .bind(&ids)
-    .bind(&to.0)
-    .bind(news.kind)
-    .bind(news.cause)
-    .bind(news.title)
-    .bind(news.body)
-    .bind(news.project_id)
-    .bind(news.allocation_id)
-    .bind(news.payment_session_id)
-    .bind(news.webhook_id)
-    .bind(news.now.to_sqlx())
-    .fetch_all(tx.connection())
-    .await?;
-    let mut told = Vec::with_capacity(rows.len());
-    for row in rows {
-        told.push(row.try_get(0)?);
-        tx.rings(Ring::User(row.try_get(1)?));
-        if row.try_get(2)? {
-            tx.rings(Ring::Webhooks);
-        }
-    }
-    Ok(told)
 }
 
 /// The notifications of somebody before number `before`, newest first; those that were not read, if that is asked.

@@ -2,7 +2,10 @@
 
 use domain::ids::AllocationId;
 use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
 
+use crate::company::Question;
 use crate::{Error, Store, Tx};
 
 /// A receipt as it was signed.
@@ -21,18 +24,43 @@ pub struct Receipt {
 /// # Errors
 /// When the database fails.
 pub async fn insert(tx: &mut Tx, id: AllocationId, receipt: &Receipt) -> Result<bool, Error> {
-    let inserted = sqlx::query(
-        "INSERT INTO release_receipts (allocation_id, document, signature, public_key)
-         VALUES ($1, $2, $3, $4)
-         ON CONFLICT (allocation_id) DO NOTHING",
-    )
-    .bind(id.uuid())
-    .bind(&receipt.document)
-    .bind(&receipt.signature)
-    .bind(&receipt.public_key)
-    .execute(tx.connection())
-    .await?;
-    Ok(inserted.rows_affected() == 1)
+    tx.ask(Keep { id: id.uuid(), receipt: receipt.clone() }).await
+}
+
+/// See [`insert`].
+struct Keep {
+    id: Uuid,
+    receipt: Receipt,
+}
+
+impl Question for Keep {
+    type Answer = bool;
+    const WRITES: bool = true;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        receipts: Vec<Keep>,
+    ) -> Result<Vec<bool>, Error> {
+        let ids: Vec<Uuid> = receipts.iter().map(|one| one.id).collect();
+        let of = |value: fn(&Receipt) -> &str| {
+            receipts.iter().map(|one| value(&one.receipt)).collect::<Vec<_>>()
+        };
+        let rows = sqlx::query(
+            "INSERT INTO release_receipts (allocation_id, document, signature, public_key)
+             SELECT *
+               FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+             ON CONFLICT (allocation_id) DO NOTHING
+             RETURNING allocation_id",
+        )
+        .bind(&ids)
+        .bind(of(|receipt| &receipt.document))
+        .bind(of(|receipt| &receipt.signature))
+        .bind(of(|receipt| &receipt.public_key))
+        .fetch_all(connection)
+        .await?;
+        let kept: Vec<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        Ok(ids.iter().map(|id| kept.contains(id)).collect())
+    }
 }
 
 /// The receipt of an allocation, if it has one. Whether the caller may see it is for the story to say.

@@ -6,9 +6,11 @@ use domain::machines::allocation::{Event as Moving, Status};
 use domain::machines::usage_record::Event;
 use domain::machines::{ENDED_AT, UsageRecord};
 use lifecycle::{Code as _, Outcome, Source, Value};
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use crate::company::Question;
 use crate::lifecycle::{Actor, Report, births_in, write};
 use crate::{Error, Tx};
 
@@ -62,37 +64,60 @@ pub(crate) async fn follow(
 
 /// Opens a record at the moment at which the allocation became active, unless one is open.
 async fn open(tx: &mut Tx, allocation: AllocationId) -> Result<(), Error> {
-    let born = births_in::<UsageRecord>("newborn", "clock_timestamp()", None);
-    let statement = format!(
-        "WITH made AS (
-         INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, node_id, sku,
-                gpus, price_micros_per_gpu_second, micros_per_minor, repriced)
-         SELECT $1, allocation.id, allocation.status_at, allocation.status_at, allocation.seq, project.account_id,
-                allocation.project_id,
-                (SELECT node_id FROM claims WHERE claims.allocation_id = allocation.id LIMIT 1),
-                allocation.sku, allocation.gpus, allocation.price_micros_per_gpu_second, minor_micros(allocation.currency),
-                EXISTS (SELECT 1 FROM allocation_prices AS changed WHERE changed.allocation_id = allocation.id)
-           FROM allocations AS allocation
-           LEFT JOIN projects AS project ON project.id = allocation.project_id
-          WHERE allocation.id = $2
-            AND NOT EXISTS (SELECT 1 FROM usage_records WHERE allocation_id = $2 AND status = 'open')
-         RETURNING id, opened_seq
-         ), newborn AS MATERIALIZED (
-            SELECT id, NULL::uuid AS operation_id, $3::uuid AS event_id, $4::text AS source, $5::text AS actor,
-                   'allocation ' || $2 || ', step ' || opened_seq AS cause
-              FROM made
-         ), {born}
-         SELECT 1"
-    );
-    sqlx::query(AssertSqlSafe(statement))
-        .bind(tx.new_id())
-        .bind(allocation.uuid())
-        .bind(tx.new_id())
-        .bind(Source::Worker.code())
-        .bind(METER)
-        .execute(tx.connection())
-        .await?;
-    Ok(())
+    let (record, event) = (tx.new_id(), tx.new_id());
+    tx.ask(Open { record, event, allocation: allocation.uuid() }).await
+}
+
+/// See [`open`].
+struct Open {
+    record: Uuid,
+    event: Uuid,
+    allocation: Uuid,
+}
+
+impl Question for Open {
+    type Answer = ();
+    const WRITES: bool = true;
+
+    async fn answer(connection: &mut PgConnection, records: Vec<Open>) -> Result<Vec<()>, Error> {
+        let born = births_in::<UsageRecord>("newborn", "clock_timestamp()", None);
+        let statement = format!(
+            "WITH wish AS MATERIALIZED (
+                SELECT *
+                  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS wish (id, allocation_id, event_id)
+             ), made AS (
+             INSERT INTO usage_records (id, allocation_id, started_at, charged_until, opened_seq, account_id, project_id, node_id, sku,
+                    gpus, price_micros_per_gpu_second, micros_per_minor, repriced)
+             SELECT wish.id, allocation.id, allocation.status_at, allocation.status_at, allocation.seq, project.account_id,
+                    allocation.project_id,
+                    (SELECT node_id FROM claims WHERE claims.allocation_id = allocation.id LIMIT 1),
+                    allocation.sku, allocation.gpus, allocation.price_micros_per_gpu_second, minor_micros(allocation.currency),
+                    EXISTS (SELECT 1 FROM allocation_prices AS changed WHERE changed.allocation_id = allocation.id)
+               FROM wish
+               JOIN allocations AS allocation ON allocation.id = wish.allocation_id
+               LEFT JOIN projects AS project ON project.id = allocation.project_id
+              WHERE NOT EXISTS (
+                    SELECT 1 FROM usage_records AS other WHERE other.allocation_id = wish.allocation_id AND other.status = 'open')
+             RETURNING id, allocation_id, opened_seq
+             ), newborn AS MATERIALIZED (
+                SELECT made.id, NULL::uuid AS operation_id, wish.event_id, $4::text AS source, $5::text AS actor,
+                       'allocation ' || made.allocation_id || ', step ' || made.opened_seq AS cause
+                  FROM made
+                  JOIN wish ON wish.id = made.id
+             ), {born}
+             SELECT 1"
+        );
+        let of = |value: fn(&Open) -> Uuid| records.iter().map(value).collect::<Vec<_>>();
+        sqlx::query(AssertSqlSafe(statement))
+            .bind(of(|one| one.record))
+            .bind(of(|one| one.allocation))
+            .bind(of(|one| one.event))
+            .bind(Source::Worker.code())
+            .bind(METER)
+            .execute(connection)
+            .await?;
+        Ok(records.iter().map(|_| ()).collect())
+    }
 }
 
 /// Closes a record at the moment at which the allocation took its last step.

@@ -2,6 +2,7 @@
 //! it, from the row as it is then: a word is never lost. Who takes a run raises its lease; only the newest may save.
 
 pub mod driven;
+mod saved;
 mod words;
 
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use crate::deliveries::shortened;
 use crate::prune::Prune;
 use crate::{Error, Ring, Store, Tx};
+pub use saved::{finish, finish_in, save, save_in};
 pub use words::{tell, tell_all_in, tell_in};
 
 /// A run to be.
@@ -224,97 +226,6 @@ pub enum Saved {
         /// See [`Claimed::lease`].
         lease: i64,
     },
-}
-
-/// Saves a step after which the run waits.
-///
-/// # Errors
-/// When the database fails.
-pub async fn save(store: &Store, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Saved, Error> {
-    put_down(store.pool(), taken, wait).await
-}
-
-/// [`save`], if the caller's transaction is committed: what the step did, and that it was done, are then one.
-///
-/// # Errors
-/// When the database fails.
-pub async fn save_in(tx: &mut Tx, taken: Taken<'_>, wait: &Wait<'_>) -> Result<Saved, Error> {
-    put_down(tx.connection(), taken, wait).await
-}
-
-async fn put_down(
-    at: impl PgExecutor<'_>,
-    taken: Taken<'_>,
-    wait: &Wait<'_>,
-) -> Result<Saved, Error> {
-    // Every `pending` is the row's own at the moment of the write, whatever was said since the run was taken. The lease is
-    // raised, so that a save whose answer was lost can be tried again: it takes no second word off.
-    let row = sqlx::query(
-        "UPDATE workflow_runs
-            SET lease = lease + 1,
-                state = $4,
-                pending = CASE WHEN $3 THEN pending - 0 ELSE pending END,
-                wake_at = CASE WHEN jsonb_array_length(pending) > $3::boolean::int THEN 'epoch'::timestamptz ELSE $5 END,
-                lease_until = CASE WHEN jsonb_array_length(pending) > $3::boolean::int THEN $7::timestamptz END,
-                waits_for = $6,
-                attempts = 0,
-                reason = NULL
-          WHERE id = $1
-            AND lease = $2
-      RETURNING pending -> 0, lease",
-    )
-    .bind(taken.id)
-    .bind(taken.lease)
-    .bind(taken.heard)
-    .bind(wait.state)
-    .bind(wait.until.to_sqlx())
-    .bind(wait.waits_for)
-    .bind(wait.lease_until.to_sqlx())
-    .fetch_optional(at)
-    .await?;
-    let Some(row) = row else {
-        return Ok(Saved::Lost);
-    };
-    let lease = row.try_get(1)?;
-    let told: Option<Value> = row.try_get(0)?;
-    Ok(told.map_or(Saved::Rests, |word| Saved::Told { word, lease }))
-}
-
-/// Saves the last step of a run.
-///
-/// # Errors
-/// When the database fails.
-pub async fn finish(store: &Store, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
-    end(store.pool(), taken, now).await
-}
-
-/// [`finish`], if the caller's transaction is committed.
-///
-/// # Errors
-/// When the database fails.
-pub async fn finish_in(tx: &mut Tx, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
-    end(tx.connection(), taken, now).await
-}
-
-async fn end(at: impl PgExecutor<'_>, taken: Taken<'_>, now: Timestamp) -> Result<Saved, Error> {
-    let done = sqlx::query(
-        "UPDATE workflow_runs
-            SET done_at = $3,
-                pending = '[]',
-                wake_at = NULL,
-                waits_for = NULL,
-                lease_until = NULL,
-                attempts = 0,
-                reason = NULL
-          WHERE id = $1
-            AND lease = $2",
-    )
-    .bind(taken.id)
-    .bind(taken.lease)
-    .bind(now.to_sqlx())
-    .execute(at)
-    .await?;
-    Ok(if done.rows_affected() == 1 { Saved::Over } else { Saved::Lost })
 }
 
 /// A step that failed.

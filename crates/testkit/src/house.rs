@@ -11,7 +11,7 @@ use control::allocation_group;
 use control::billing;
 use control::idempotency::{Answer, Key};
 use control::node::enrol::{AgentIdentity, enrol};
-use control::node::{admin, task};
+use control::node::{admin, dispatch, task};
 use control::policies::Policies;
 use control::{Caller, Ctx, Error, assemble, catalogue};
 use domain::ids::{AllocationId, NodeId, NodeTaskId};
@@ -106,7 +106,8 @@ impl ScriptedNode {
         if act == Act::StayAway {
             return false;
         }
-        let Some(given) = task::claim(ctx, &self.identity, 1).await.expect("a claim").pop() else {
+        let Some(given) = dispatch::claim(ctx, &self.identity, 1).await.expect("a claim").pop()
+        else {
             return false;
         };
         self.script.lock().expect("nobody panicked").pop_front();

@@ -186,7 +186,7 @@ pub fn start_state(operation: OperationId) -> Result<serde_json::Value, Error> {
 /// What is to be tried again.
 pub async fn step(ctx: &Ctx, run: &Run, happened: &Happened) -> Result<Stepped, Error> {
     let state: State = run_state::read(run)?;
-    let mut tx = ctx.store.begin().await?;
+    let mut tx = ctx.store.begin_in(run.company).await?;
     trace::note("allocation_id", run.entity_id);
     let story = Story { ctx, run, id: AllocationId(run.entity_id), state };
     let next = match story.state.at.clone() {

@@ -82,8 +82,8 @@ pub const TABLE: &[Entry] = &[
             Subject::PaymentCredited,
             Subject::PaymentFailedReconcile,
         ],
-        // What is told to one person is numbered, so that they are told one thing after the other.
-        at_once: FEW,
+        // What is told to one person is numbered under their lock: many of them are told in one transaction, and not one after the other.
+        at_once: MANY,
         story: |ctx, message| {
             Box::pin(async move { notification::tell::hear(&ctx, &message).await })
         },

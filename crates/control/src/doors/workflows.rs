@@ -39,7 +39,10 @@ fn definition(ctx: &Ctx, name: &'static str, story: Story) -> Definition {
             let ctx = ctx.clone();
             Box::pin(async move {
                 let stepped = story(&ctx, &run, &happened).await;
-                stepped.map_err(|error| StepError { reason: error.chain() })
+                stepped.map_err(|error| StepError {
+                    reason: error.chain(),
+                    in_company: error.is_company(),
+                })
             })
         };
     Definition { name, step: Arc::new(step) }

@@ -1,6 +1,7 @@
 //! Nodes: enrolment, heartbeats, tasks.
 
 pub mod admin;
+pub mod dispatch;
 pub mod drain;
 pub mod enrol;
 pub mod heartbeat;

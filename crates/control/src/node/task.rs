@@ -1,22 +1,19 @@
-//! A node task, in order of time: `issue` → `claim` by the agent → `phases` → `finish`; `sweep` for those nobody hears of.
+//! A node task, in order of time: `issue` → [`dispatch`](super::dispatch) to the agent → `phases` → `finish`; `sweep` for those nobody hears of.
 //! Doors: workflows, the node gateway, timers.
 
 use domain::ids::{AllocationId, EventId, NodeId, NodeTaskId, OperationId};
 use domain::machines::NodeTask;
 use domain::machines::REASON;
-use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, NODE_ID, Status};
+use domain::machines::node_task::{AGENT_ID, CLEANUP_COMPLETE, DISPATCH, Event, Status};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Outcome, Source, Value};
 use spine::workflow::Happened;
 use store::lifecycle::{Actor, Birth, Report, apply};
-use store::node_tasks::{self, InHand, NewTask, PhaseRow, Sealed, Task};
-use store::{Ring, Tx};
+use store::node_tasks::{self, InHand, NewTask, PhaseRow, Task};
+use store::{Company, Ring, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
-use wire::node::{
-    Acknowledged, Envelope, PhaseBatch, PhaseReport, SignedTask, TaskOutcome, TaskResult, Work,
-};
-use wire::seal::Purpose;
+use wire::node::{Acknowledged, PhaseBatch, PhaseReport, TaskOutcome, TaskResult, Work};
 
 use super::enrol::AgentIdentity;
 use super::heartbeat;
@@ -28,9 +25,6 @@ use crate::{Ctx, Error};
 const MESSAGE_CHARS_MAX: usize = 512;
 /// The most phases that are taken at a time.
 const PHASES_MAX: usize = 256;
-
-/// No more is handed out at once when the envelopes are longer than this together: an agent reads only so much.
-const ENVELOPES_BYTES: usize = 1 << 20;
 
 /// What is queued for so long was not fetched by whoever was rung for.
 const UNFETCHED_SECONDS: f64 = 2.0;
@@ -88,68 +82,9 @@ pub async fn issue(tx: &mut Tx, order: &Order<'_>, work: &Work) -> Result<NodeTa
     Ok(id)
 }
 
-/// Hands the tasks that have waited longest to their node's agent, at most `most` of them, each signed for this dispatch.
-///
-/// # Errors
-/// When the database fails.
-pub async fn claim(ctx: &Ctx, agent: &AgentIdentity, most: u16) -> Result<Vec<SignedTask>, Error> {
-    let mut tx = ctx.store.begin().await?;
-    let queued = node_tasks::lock_queued(&mut tx, agent.node_id, ctx.clock.now(), most).await?;
-    if queued.is_empty() {
-        tx.rollback().await?;
-        return Ok(Vec::new());
-    }
-    let (mut handed_out, mut bytes) = (Vec::new(), 0);
-    for queued in queued {
-        let task = queued.task.clone();
-        let span = traced("dispatch", &task);
-        let signed = hand_out(ctx, agent, &mut tx, queued).instrument(span).await?;
-        bytes += signed.as_ref().map_or(0, |signed| signed.envelope.len());
-        handed_out.extend(signed.map(|signed| (task, signed)));
-        // What is left stays queued, and is handed out next.
-        if bytes > ENVELOPES_BYTES {
-            break;
-        }
-    }
-    tx.commit().await?;
-    for (task, signed) in &handed_out {
-        if signed.dispatch == 1 {
-            took(task.kind.clone(), "queued", task.age_seconds);
-        }
-    }
-    Ok(handed_out.into_iter().map(|(_, signed)| signed).collect())
-}
-
-async fn hand_out(
-    ctx: &Ctx,
-    agent: &AgentIdentity,
-    tx: &mut Tx,
-    queued: InHand,
-) -> Result<Option<SignedTask>, Error> {
-    let task = queued.task.clone();
-    let dispatch = task.dispatch + 1;
-    let envelope = envelope(ctx, agent, &task, dispatch);
-    let envelope =
-        serde_json::to_string(&envelope).map_err(|error| Error::Broken(error.to_string()))?;
-    let signature = ctx.keys.sign(Purpose::Task, envelope.as_bytes());
-    let lease_until = ctx.after_seconds(ctx.policies().task_lease_seconds);
-    let sealed = Sealed { envelope: &envelope, signature: &signature, lease_until };
-    let report = Report::new(Event::Dispatching, new_event(tx), agent.actor())
-        .with(NODE_ID, Value::Id(agent.node_id.uuid().as_u128()))
-        .with(AGENT_ID, Value::Id(agent.agent_id.as_u128()));
-    let outcome = node_tasks::report(tx, queued, &sealed.with(report)).await?;
-    if !outcome.is_applied() {
-        return Ok(None);
-    }
-    trace::note("dispatch", dispatch);
-    // An agent goes on where it was handed the task, or where the task was queued; in version 1 it knows nothing of traces.
-    let traceparent = trace::current().or(task.traceparent).filter(|_| agent.protocol > 1);
-    Ok(Some(SignedTask { task_id: task.id.uuid(), dispatch, envelope, signature, traceparent }))
-}
-
 /// What is done about a task, in the trace of the request that it is for. What an agent says without a place in any is
 /// told there too: it may be an older agent, or one that was started since.
-fn traced(name: &'static str, task: &Task) -> tracing::Span {
+pub(super) fn traced(name: &'static str, task: &Task) -> tracing::Span {
     let Task { id, allocation, node, kind, .. } = task;
     if task.traceparent.is_none() {
         return tracing::Span::none();
@@ -162,27 +97,6 @@ fn traced(name: &'static str, task: &Task) -> tracing::Span {
         trace::follow(&span, task.traceparent.as_deref());
     }
     span
-}
-
-fn envelope(ctx: &Ctx, agent: &AgentIdentity, task: &Task, dispatch: i64) -> Envelope {
-    let now = ctx.clock.now();
-    let lasts = ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds);
-    Envelope {
-        v: agent.protocol,
-        key_id: ctx.keys.verifying(Purpose::Task).id(),
-        task_id: task.id.uuid(),
-        node_id: task.node.uuid(),
-        allocation_id: task.allocation.uuid(),
-        operation_id: task.operation.uuid(),
-        fence: task.fence,
-        dispatch,
-        kind: task.kind.clone(),
-        params: task.params.clone(),
-        issued_at: now,
-        not_before: now,
-        // What an agent may still begin is what somebody still waits for.
-        expires_at: task.deadline.map_or(lasts, |deadline| deadline.min(lasts)),
-    }
 }
 
 /// The agent tells how far it is.
@@ -198,11 +112,27 @@ pub async fn phases(
     if batch.phases.len() > PHASES_MAX {
         return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
     }
-    let mut tx = ctx.store.begin().await?;
-    let added = add_phases(ctx, &mut tx, agent, (task, batch.dispatch), &batch.phases).await?;
-    tx.commit().await?;
+    let company = Company::Same { doing: ("tasks", "phases"), about: task.uuid() };
+    let added = match phases_in(ctx, agent, (task, batch), company).await {
+        Err(error) if error.is_company() => {
+            phases_in(ctx, agent, (task, batch), Company::Alone).await?
+        }
+        added => added?,
+    };
     let answer = if added > 0 { "applied" } else { "duplicate" };
     Ok(Acknowledged { applied: added > 0, answer: answer.to_owned() })
+}
+
+async fn phases_in(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    (task, batch): (NodeTaskId, &PhaseBatch),
+    company: Company,
+) -> Result<u64, Error> {
+    let mut tx = ctx.store.begin_in(company).await?;
+    let added = add_phases(ctx, &mut tx, agent, (task, batch.dispatch), &batch.phases).await?;
+    tx.commit().await?;
+    Ok(added)
 }
 
 async fn add_phases(
@@ -239,7 +169,22 @@ pub async fn finish(
     if result.phases.len() > PHASES_MAX {
         return Err(Error::invalid("/phases", format!("at most {PHASES_MAX} at a time")));
     }
-    let mut tx = ctx.store.begin().await?;
+    let company = Company::Same { doing: ("tasks", "result"), about: id.uuid() };
+    match finish_in(ctx, agent, (id, result), company).await {
+        Err(error) if error.is_company() => {
+            finish_in(ctx, agent, (id, result), Company::Alone).await
+        }
+        ended => ended,
+    }
+}
+
+async fn finish_in(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    (id, result): (NodeTaskId, &TaskResult),
+    company: Company,
+) -> Result<Acknowledged, Error> {
+    let mut tx = ctx.store.begin_in(company).await?;
     let known = node_tasks::lock(&mut tx, id).await?;
     let Some(held) = known.filter(|held| held.task.node == agent.node_id) else {
         return Err(Error::NotFound("task"));
@@ -254,7 +199,7 @@ pub async fn finish(
 }
 
 /// How long a task has been in a stage of its life.
-fn took(kind: String, stage: &'static str, seconds: f64) {
+pub(super) fn took(kind: String, stage: &'static str, seconds: f64) {
     metrics::histogram!("berth_node_task_seconds", "kind" => kind, "stage" => stage)
         .record(seconds.max(0.0));
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use domain::ids::{AccountId, AllocationId, PaymentSessionId};
 use lifecycle::Code as _;
-use store::Tx;
 use store::notifications::about::{self, OfAccount, OfAllocation, OfPayment};
 use store::notifications::{self, Addressed, News};
+use store::{Company, Tx};
 use uuid::Uuid;
 use wire::bus::{Fact, Message, Subject};
 
@@ -33,7 +33,17 @@ struct Told {
 /// # Errors
 /// When the store fails; the message comes again then.
 pub async fn hear(ctx: &Ctx, message: &Message) -> Result<(), Error> {
-    let mut tx = ctx.store.begin().await?;
+    // Many of them may be for the same person, who is then told of all of them at once.
+    let doing = ("notifier", message.subject.0.code());
+    let company = Company::Same { doing, about: message.fact.id };
+    match hear_in(ctx, message, company).await {
+        Err(error) if error.is_company() => hear_in(ctx, message, Company::Alone).await,
+        heard => heard,
+    }
+}
+
+async fn hear_in(ctx: &Ctx, message: &Message, company: Company) -> Result<(), Error> {
+    let mut tx = ctx.store.begin_in(company).await?;
     let told = compose(ctx, &mut tx, message).await?;
     if told.is_empty() {
         return Ok(tx.rollback().await?);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use control::allocation::clean;
-use control::node::task;
+use control::node::{dispatch, task};
 use domain::ids::{AllocationId, NodeTaskId};
 use domain::machines::allocation::Status;
 use lifecycle::Code as _;
@@ -87,8 +87,10 @@ fn outcome_of(given: &SignedTask) -> TaskOutcome {
 
 /// Asks for a task. Whatever is handed out is for somebody who holds something.
 async fn claim(house: &House) -> Option<SignedTask> {
-    let given =
-        task::claim(&house.ctx, &house.first_node().identity, 1).await.expect("a claim").pop()?;
+    let given = dispatch::claim(&house.ctx, &house.first_node().identity, 1)
+        .await
+        .expect("a claim")
+        .pop()?;
     let of = envelope_of(&given).allocation_id;
     let claims = house.claims(of).await;
     assert!(claims.iter().all(|status| status != "freed"), "{given:?} for what was given back");

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use control::node::task;
+use control::node::dispatch;
 use control::policies::Policies;
 use domain::machines::allocation::Status;
 use testkit::{Act, CLEAN, House, new_id};
@@ -167,7 +167,7 @@ async fn a_real_wait_of_seconds_holds_nothing_open() {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let given = loop {
             ticks.tick().await;
-            let claimed = task::claim(&house.ctx, &house.first_node().identity, 1).await;
+            let claimed = dispatch::claim(&house.ctx, &house.first_node().identity, 1).await;
             if let Some(given) = claimed.expect("a claim").pop() {
                 break given;
             }

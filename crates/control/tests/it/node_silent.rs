@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use control::Error;
 use control::allocation::clean;
-use control::node::{heartbeat, task};
+use control::node::{dispatch, heartbeat, task};
 use domain::ids::{AllocationId, NodeTaskId};
 use domain::machines::allocation::Status;
 use testkit::{Act, CLEAN, House, envelope_of};
@@ -168,7 +168,8 @@ async fn r20_the_result_of_an_agent_that_was_replaced_is_refused() {
     let old = node.held().pop().expect("it was handed out");
     let newer = house.enrol_anew(node.identity.node_id).await;
     house.pass(Duration::from_secs(61)).await;
-    let again = task::claim(ctx, &newer, 1).await.expect("a claim").pop().expect("it came back");
+    let again =
+        dispatch::claim(ctx, &newer, 1).await.expect("a claim").pop().expect("it came back");
     assert_eq!((again.task_id, again.dispatch), (old.task_id, 2));
     let refused = node.answer(ctx, &old, provisioned()).await;
     assert!(!refused.applied, "{refused:?}");
@@ -290,7 +291,7 @@ async fn r21_no_clean_up_is_ordered_for_a_slot_that_was_given_back() {
     let late = node.held().pop().expect("the first dispatch");
     assert!(!node.answer(ctx, &late, cleaned()).await.applied);
     wait_out_the_clean_up(&house).await;
-    assert_eq!(task::claim(ctx, &node.identity, 1).await.expect("a claim"), []);
+    assert_eq!(dispatch::claim(ctx, &node.identity, 1).await.expect("a claim"), []);
     let open: Vec<String> = house
         .dispatches(id)
         .await
@@ -380,7 +381,7 @@ async fn r23_a_node_that_was_imaged_anew_finishes_the_release() {
     house.settle().await;
     let newer = house.enrol_anew(node.identity.node_id).await;
     house.pass(Duration::from_secs(61)).await;
-    let given = task::claim(ctx, &newer, 1).await.expect("a claim").pop();
+    let given = dispatch::claim(ctx, &newer, 1).await.expect("a claim").pop();
     let given = given.expect("it is handed out again");
     let result = TaskResult { dispatch: given.dispatch, outcome: cleaned(), phases: Vec::new() };
     let done = task::finish(ctx, &newer, NodeTaskId(given.task_id), &result).await.expect("heard");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use control::node::task;
+use control::node::{dispatch, task};
 use domain::machines::allocation::Status;
 use futures::FutureExt as _;
 use jiff::SignedDuration;
@@ -29,7 +29,7 @@ async fn queued(house: &House) -> Uuid {
 }
 
 async fn claim(house: &House) -> Option<SignedTask> {
-    task::claim(&house.ctx, &house.first_node().identity, 1).await.expect("a claim").pop()
+    dispatch::claim(&house.ctx, &house.first_node().identity, 1).await.expect("a claim").pop()
 }
 
 /// Identities are derived from names, so they say nothing about which came first.
@@ -49,7 +49,7 @@ async fn tasks_are_handed_out_in_the_order_in_which_they_were_queued() {
 }
 
 async fn claim_up_to(house: &House, most: u16) -> Vec<Uuid> {
-    let given = task::claim(&house.ctx, &house.first_node().identity, most).await;
+    let given = dispatch::claim(&house.ctx, &house.first_node().identity, most).await;
     let given = given.expect("a claim");
     given.iter().map(|task| envelope_of(task).allocation_id).collect()
 }

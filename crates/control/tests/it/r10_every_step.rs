@@ -221,7 +221,7 @@ impl Stage {
 /// It really died there: in the middle of the transaction, at its commit, and before the engine noted the step.
 fn assert_died_everywhere(died: &BTreeSet<String>) {
     for how in ["Before", "After"] {
-        for statement in ["WITH due AS", "BEGIN", "COMMIT", "UPDATE workflow_runs SET"] {
+        for statement in ["WITH due AS", "BEGIN", "COMMIT", "UPDATE workflow_runs AS"] {
             let there = died.iter().any(|at| at.starts_with(how) && at.contains(statement));
             assert!(there, "it never died {how} {statement}: {died:#?}");
         }

@@ -110,7 +110,7 @@ fn recorded(bed: &Bed) -> Vec<Definition> {
         let (clock, failed) = (clock.clone(), Arc::clone(&failed));
         async move {
             if run.id == "fails" && !failed.swap(true, std::sync::atomic::Ordering::SeqCst) {
-                return Err(StepError { reason: "not yet".to_owned() });
+                return Err(StepError::new("not yet"));
             }
             if happened == Happened::Cancelled || happened == Happened::TimeOut {
                 return Ok(Next::Done);

@@ -1,7 +1,7 @@
 //! What nodes do: they say that they live, take work, do it well or badly, and say how it ended.
 
 use control::Error;
-use control::node::{heartbeat as beats, task};
+use control::node::{dispatch, heartbeat as beats, task};
 use domain::ids::NodeTaskId;
 use uuid::Uuid;
 use wire::Coded;
@@ -81,7 +81,7 @@ pub fn claim_for(sim: &Sim<'_>, node: usize) -> Plan {
     let most = if node == 0 { 1 } else { 3 };
     Plan::new(format!("claim by {node}"), move |assembled| {
         let ctx = assembled.ctx.clone();
-        async move { Heard::Given(node, task::claim(&ctx, &identity, most).await) }
+        async move { Heard::Given(node, dispatch::claim(&ctx, &identity, most).await) }
     })
 }
 

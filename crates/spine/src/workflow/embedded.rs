@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use store::workflow_runs::driven::{self, Due, Stands};
 use store::workflow_runs::{self, Claim, Claimed, Failed, Saved, Taken, Wait};
-use store::{Ring, Store, Tx};
+use store::{Company, Ring, Store, Tx};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use super::{Definition, Happened, NewRun, Next, Run, Stepped, Workflows};
+use super::{Definition, Happened, NewRun, Next, Run, StepError, Workflows};
 use crate::error::chain;
 use crate::pump::{self, Work, guarded, pause_after, persist};
 use crate::{Clock, Error, Wake};
@@ -311,27 +311,16 @@ impl Engine {
     ) -> Result<(&'static str, Goes), store::Error> {
         let heard = claimed.word.is_some();
         let taken = Taken { id: &claimed.id, lease: claimed.lease, heard };
-        // Called inside, because it may panic before there is anything to await.
-        let step = async {
-            let happened = happened(claimed.word.as_ref())?;
-            let run = Run {
-                id: claimed.id.clone(),
-                entity_id: claimed.entity_id,
-                state: claimed.state.clone(),
-            };
-            (definition.step)(run, happened).await.map_err(|error| error.reason)
-        };
-        let why = match guarded(STEP_MAX, step).await.flatten() {
-            Ok(Stepped { next, work: None }) => {
-                return Ok(self.goes(&next, persist(|| self.keep(taken, &next)).await?));
-            }
-            Ok(Stepped { next, work: Some(work) }) => {
-                match self.keep_in(work, taken, &next).await {
-                    Ok(saved) => return Ok(self.goes(&next, saved)),
-                    Err(error) => chain(&error),
-                }
-            }
-            Err(why) => why,
+        // Who has failed before does not take others along.
+        let first = claimed.attempts <= 1;
+        let company = if first { company_of(definition, claimed) } else { Company::Alone };
+        let mut tried = self.attempt(definition, claimed, (taken, company)).await?;
+        if let Err(StepError { in_company: true, .. }) = tried {
+            tried = self.attempt(definition, claimed, (taken, Company::Alone)).await?;
+        }
+        let why = match tried {
+            Ok(goes) => return Ok(goes),
+            Err(error) => error.reason,
         };
         let (attempts, reason) = (claimed.attempts, why.as_str());
         tracing::warn!(attempts, reason, "a step failed, and will be tried again");
@@ -339,6 +328,42 @@ impl Engine {
         let failed = Failed { reason, attempts, again_at };
         let ours = persist(|| workflow_runs::fail(&self.store, taken, &failed)).await?;
         Ok((if ours { "failed" } else { "lost" }, Goes::Down(ours.then_some(again_at))))
+    }
+
+    /// A step, and that it was done; or why it was not.
+    async fn attempt(
+        &self,
+        definition: &Definition,
+        claimed: &Claimed,
+        (taken, company): (Taken<'_>, Company),
+    ) -> Result<Result<(&'static str, Goes), StepError>, store::Error> {
+        // Called inside, because it may panic before there is anything to await.
+        let step = async {
+            let happened = happened(claimed.word.as_ref()).map_err(StepError::new)?;
+            let run = Run {
+                id: claimed.id.clone(),
+                entity_id: claimed.entity_id,
+                state: claimed.state.clone(),
+                company,
+            };
+            (definition.step)(run, happened).await
+        };
+        let stepped = match guarded(STEP_MAX, step).await {
+            Ok(Ok(stepped)) => stepped,
+            Ok(Err(error)) => return Ok(Err(error)),
+            Err(why) => return Ok(Err(StepError::new(why))),
+        };
+        let next = &stepped.next;
+        let Some(work) = stepped.work else {
+            return Ok(Ok(self.goes(next, persist(|| self.keep(taken, next)).await?)));
+        };
+        Ok(match self.keep_in(work, taken, next).await {
+            Ok(saved) => Ok(self.goes(next, saved)),
+            Err(error) => {
+                let in_company = matches!(error, store::Error::Company);
+                Err(StepError { reason: chain(&error), in_company })
+            }
+        })
     }
 
     /// Writes down that a step was done whose work is committed already.
@@ -394,6 +419,13 @@ impl Engine {
 enum Saving<'a> {
     Done(Timestamp),
     Waits(Wait<'a>),
+}
+
+/// Those who hear the same in the same workflow, each about a row of its own.
+fn company_of(definition: &Definition, claimed: &Claimed) -> Company {
+    let heard = happened(claimed.word.as_ref());
+    let doing = (definition.name, heard.as_ref().map_or("", Happened::word));
+    Company::Same { doing, about: claimed.entity_id }
 }
 
 fn happened(word: Option<&Value>) -> Result<Happened, String> {

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lifecycle::Table;
-use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::stored::tables;
-use crate::{Error, Store};
+use crate::{Error, Store, Tx};
 
 /// The triggers every machine's table carries, and what each of them is for.
 const TRIGGERS: &[(&str, &str)] = &[
@@ -88,7 +87,7 @@ pub(crate) async fn install(store: &Store) -> Result<(), Error> {
     sqlx::query("SELECT pg_advisory_xact_lock(hashtext('berth lifecycle triggers'))")
         .execute(tx.connection())
         .await?;
-    if wrong(tx.connection(), false).await?.is_empty() {
+    if wrong(&mut tx, false).await?.is_empty() {
         return tx.commit().await;
     }
     for (machine, table) in tables() {
@@ -117,7 +116,7 @@ pub(crate) async fn install(store: &Store) -> Result<(), Error> {
 /// Compares what the database enforces with the tables of this binary. One that a `newer` binary has migrated may know more.
 pub(crate) async fn verify(store: &Store, newer: bool) -> Result<(), Error> {
     let mut tx = store.begin().await?;
-    let wrong = wrong(tx.connection(), newer).await?;
+    let wrong = wrong(&mut tx, newer).await?;
     // There, waiting for a lock that nobody wrote under raises nothing, and a guard then reads what was true before.
     let show = sqlx::query("SHOW default_transaction_isolation").fetch_one(tx.connection()).await?;
     let isolation: String = show.try_get(0)?;
@@ -139,22 +138,20 @@ fn covers(function: &str, machine: &Table) -> bool {
 }
 
 /// What is not as the tables of this binary have it.
-async fn wrong(connection: &mut PgConnection, newer: bool) -> Result<Vec<String>, Error> {
-    let functions = named(
-        connection,
-        "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'",
-    )
-    .await?;
+async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
+    let functions =
+        named(tx, "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'")
+            .await?;
     // A trigger that is disabled, or enabled only for replicas, enforces nothing.
     let triggers = named(
-        connection,
+        tx,
         "SELECT tgrelid::regclass || '.' || tgname, tgenabled::text
            FROM pg_trigger
           WHERE NOT tgisinternal",
     )
     .await?;
     let defaults = named(
-        connection,
+        tx,
         "SELECT table_name::text, column_default::text
            FROM information_schema.columns
           WHERE table_schema = current_schema() AND column_name = 'status' AND column_default IS NOT NULL",
@@ -193,10 +190,7 @@ async fn wrong(connection: &mut PgConnection, newer: bool) -> Result<Vec<String>
     Ok(wrong)
 }
 
-async fn named(
-    connection: &mut PgConnection,
-    query: &'static str,
-) -> Result<BTreeMap<String, String>, Error> {
-    let rows = sqlx::query(query).fetch_all(connection).await?;
+async fn named(tx: &mut Tx, query: &'static str) -> Result<BTreeMap<String, String>, Error> {
+    let rows = sqlx::query(query).fetch_all(tx.connection()).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -49,6 +49,17 @@ pub(crate) enum Kept {
     Time(Timestamp),
 }
 
+impl Kept {
+    /// As what it is bound.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Kept::Text(_) => "text",
+            Kept::Json(_) => "jsonb",
+            Kept::Time(_) => "timestamptz",
+        }
+    }
+}
+
 /// A consumer that need not be told of a fact: what it would do is done in the transaction that makes the fact true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {

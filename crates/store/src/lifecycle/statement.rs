@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::report::{Heard, Kept};
 
-/// One move of one row, as SQL.
+/// A move of rows of one machine, as SQL: of as many as there are, each by its own reasons.
 pub(crate) struct Change<'a> {
     pub(crate) table: &'static str,
     /// The column with the allocation whose watchers are told.
@@ -30,59 +30,110 @@ pub(crate) struct Change<'a> {
 
 /// Instead of an allocation.
 const NOBODY: &str = "NULL::uuid";
-/// $1 id, $2 seq, $3 event id, $4 source, $5 actor, $6 cause, $7 operation, $8 reason; then what checks and stamps need and what is
-/// kept; then, if anything is published, the place in the trace and one identity for each message.
-const FIXED: usize = 8;
+
+/// What comes with every move, in this order: see [`Change::statement`].
+const FIXED: [(&str, &str); 8] = [
+    ("id", "uuid"),
+    ("seq", "bigint"),
+    ("event_id", "uuid"),
+    ("source", "text"),
+    ("actor", "text"),
+    ("cause", "text"),
+    ("operation_id", "uuid"),
+    ("reason", "text"),
+];
+
+/// The parameters of a statement: arrays, each a column of `wish` with a row for each who wishes something.
+struct Wish {
+    columns: Vec<String>,
+    arrays: Vec<String>,
+}
+
+impl Wish {
+    fn new() -> Wish {
+        let mut wish = Wish { columns: Vec::new(), arrays: Vec::new() };
+        for (column, kind) in FIXED {
+            wish.add(column.to_owned(), kind);
+        }
+        wish
+    }
+
+    fn add(&mut self, column: String, kind: &str) {
+        self.columns.push(column);
+        self.arrays.push(format!("${}::{kind}[]", self.arrays.len() + 1));
+    }
+
+    /// One more that is known by its number, as `wish` has it.
+    fn take(&mut self, kind: &str) -> String {
+        let column = format!("value_{}", self.arrays.len() + 1);
+        let value = format!("wish.{column}");
+        self.add(column, kind);
+        value
+    }
+}
 
 impl Change<'_> {
     /// The whole move in one statement: the event-id look-up, the compare-and-set, the log record and the outbox rows.
-    /// One moment, `at`, is the time of all of them. Answers whether it moved, whether the event id was known, and whose
+    /// One moment, `at`, is the time of all of them. Answers for each row whether it moved, whether the event id was known, and whose
     /// watchers are to be told.
+    ///
+    /// What is bound are arrays: [`FIXED`]; then what checks and stamps need and what is kept; then, if anything is published, the places
+    /// in the trace and an identity for each message.
     ///
     /// The status is compared by `IS NOT DISTINCT FROM`, which no index can serve: with `=`, and statistics that call the
     /// status rare, the planner takes an index on status for the row's key and reads the whole fleet.
     pub(crate) fn statement(&self, from: &str, to: &str) -> String {
-        let mut next = FIXED;
-        let mut take = || {
-            next += 1;
-            next
-        };
         let event = &self.machine.events[self.event];
         let machine = self.machine.name;
+        let mut wish = Wish::new();
         let mut conditions = String::new();
         for (check, held) in self.grounds {
             let not = if *held { "" } else { "NOT " };
-            let _ = write!(conditions, " AND {not}({})", condition(check, &mut take));
+            let met =
+                condition(check, "held.", |field| value_of(field, &wish.take(bound(field.kind))));
+            let _ = write!(conditions, " AND {not}({met})");
         }
         let mut sets = String::new();
         for stamp in self.stamps {
-            let _ = write!(sets, ", {} = {}", stamp.column.name, stamped(stamp, &mut take));
+            let _ = write!(sets, ", {} = {}", stamp.column.name, stamped(stamp, &mut wish));
         }
-        for (column, _) in self.keeps {
-            let _ = write!(sets, ", {column} = ${}", take());
+        for (column, kept) in self.keeps {
+            let _ = write!(sets, ", {column} = {}", wish.take(kept.kind()));
         }
-        let mut statement = format!(
+        let mut messages = String::new();
+        if !event.publishes.is_empty() {
+            wish.add("traceparent".to_owned(), "text");
+        }
+        for (number, topic) in event.publishes.iter().enumerate() {
+            wish.add(format!("message_{number}"), "uuid");
+            let message = Message { machine, event: event.code, from: Some(from), to, topic };
+            let luggage = Luggage::named(format!("message_{number}"), self.heard);
+            message.append(&mut messages, "moved, moment", &luggage);
+        }
+        format!(
             "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
-             known AS MATERIALIZED (SELECT 1 FROM lifecycle_log \
-                WHERE entity_id = $1 AND event_id = $3 AND machine = '{machine}'), \
-             moved AS (UPDATE {table} SET status = '{to}', seq = seq + 1, status_at = (SELECT at FROM moment){sets} \
-                WHERE id = $1 AND status IS NOT DISTINCT FROM '{from}' AND seq = $2{conditions} AND NOT EXISTS (SELECT 1 FROM known) \
-                RETURNING id, seq, {watched} AS watched), \
+             wish AS MATERIALIZED (SELECT * FROM unnest({arrays}) AS wish ({columns})), \
+             known AS MATERIALIZED (SELECT log.entity_id AS id FROM wish JOIN lifecycle_log AS log \
+                ON log.entity_id = wish.id AND log.event_id = wish.event_id AND log.machine = '{machine}'), \
+             moved AS (UPDATE {table} AS held SET status = '{to}', seq = held.seq + 1, status_at = (SELECT at FROM moment){sets} \
+                FROM wish \
+                WHERE held.id = wish.id AND held.status IS NOT DISTINCT FROM '{from}' AND held.seq = wish.seq{conditions} \
+                AND NOT EXISTS (SELECT 1 FROM known WHERE known.id = wish.id) \
+                RETURNING held.id, held.seq, {watched} AS watched, {carried}), \
              logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
                 operation_id, source, actor, cause, reason, occurred_at) \
-                SELECT '{machine}', id, seq, $3, '{event}', '{from}', '{to}', $7, $4, $5, $6, $8, at FROM moved, moment)",
+                SELECT '{machine}', id, seq, event_id, '{event}', '{from}', '{to}', operation_id, source, actor, cause, reason, at \
+                  FROM moved, moment){messages} \
+             SELECT wish.id, moved.id IS NOT NULL, EXISTS (SELECT 1 FROM known WHERE known.id = wish.id), moved.watched \
+               FROM wish LEFT JOIN moved ON moved.id = wish.id",
             table = self.table,
             event = event.code,
-            watched = self.watched.unwrap_or(NOBODY),
-        );
-        let trace = if event.publishes.is_empty() { 0 } else { take() };
-        for topic in &event.publishes {
-            let message = Message { machine, event: event.code, from: Some(from), to, topic };
-            let luggage = Luggage::bound([take(), 3, 7, trace], self.heard);
-            message.append(&mut statement, "moved, moment", &luggage);
-        }
-        statement
-            + " SELECT EXISTS (SELECT 1 FROM moved), EXISTS (SELECT 1 FROM known), (SELECT watched FROM moved)"
+            arrays = wish.arrays.join(", "),
+            columns = wish.columns.join(", "),
+            watched =
+                self.watched.map_or_else(|| NOBODY.to_owned(), |column| format!("held.{column}")),
+            carried = carried(&wish),
+        )
     }
 
     /// What checks and stamps need, in the order in which [`Change::statement`] numbers it.
@@ -97,6 +148,16 @@ impl Change<'_> {
         });
         compared.chain(stamped).map(|(field, value)| (field.kind, value)).collect()
     }
+}
+
+/// What the log and the messages need of a wish that was granted.
+fn carried(wish: &Wish) -> String {
+    let needed = |column: &&String| {
+        !["id", "seq"].contains(&column.as_str()) && !column.starts_with("value_")
+    };
+    let columns: Vec<String> =
+        wish.columns.iter().filter(needed).map(|column| format!("wish.{column}")).collect();
+    columns.join(", ")
 }
 
 /// Whoever asks for a row by its key gets it by that: with the status beside it, an index of what waits looks as good as long as hardly
@@ -119,7 +180,7 @@ pub(crate) fn birth(machine: &Table, table: &str, watched: Option<&str>) -> Stri
         watched = watched.unwrap_or(NOBODY),
     );
     for (position, topic) in machine.born.iter().enumerate() {
-        let luggage = Luggage::bound([position + 8, 2, 6, 7], None);
+        let luggage = Luggage::bound([position + 8, 2, 6, 7]);
         Message::of_birth(machine, topic).append(&mut statement, "logged, moment", &luggage);
     }
     statement + " SELECT EXISTS (SELECT 1 FROM newborn), (SELECT watched FROM newborn)"
@@ -151,13 +212,7 @@ pub(crate) fn births_in(machine: &Table, part: &str, at: &str, heard: Option<Hea
         born = lifecycle::writer::BORN,
     );
     for topic in machine.born {
-        let luggage = Luggage {
-            id: "message_id".to_owned(),
-            event_id: "event_id".to_owned(),
-            operation: "operation_id".to_owned(),
-            trace: "traceparent".to_owned(),
-            heard,
-        };
+        let luggage = Luggage::named("message_id".to_owned(), heard);
         let rows = format!("(SELECT *, 1::bigint AS seq, {at} AS at FROM {part}) AS newborn");
         Message::of_birth(machine, topic).append(&mut parts, &rows, &luggage);
     }
@@ -184,8 +239,15 @@ struct Luggage {
 
 impl Luggage {
     /// Bound as the parameters of these numbers.
-    fn bound(numbers: [usize; 4], heard: Option<Heard>) -> Luggage {
+    fn bound(numbers: [usize; 4]) -> Luggage {
         let [id, event_id, operation, trace] = numbers.map(|number| format!("${number}"));
+        Luggage { id, event_id, operation, trace, heard: None }
+    }
+
+    /// Columns of the rows themselves; the message's own identity is called so.
+    fn named(id: String, heard: Option<Heard>) -> Luggage {
+        let [event_id, operation, trace] =
+            ["event_id", "operation_id", "traceparent"].map(str::to_owned);
         Luggage { id, event_id, operation, trace, heard }
     }
 
@@ -217,7 +279,7 @@ impl<'a> Message<'a> {
         let name = id.trim_start_matches('$');
         let _ = write!(
             statement,
-            ", message_{name} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent{columns}) \
+            ", told_{name} AS (INSERT INTO outbox_events (id, subject, machine, entity_id, seq, payload, occurred_at, traceparent{columns}) \
              SELECT {id}, '{topic}', '{machine}', id, seq, jsonb_build_object('version', 1, 'machine', '{machine}', \
              'id', id, 'seq', seq, 'event', '{event}', 'event_id', {event_id}::uuid, 'from', {from}::text, \
              'to', '{to}', 'operation_id', {operation}::uuid, 'occurred_at', at), at, {trace}::text{values} FROM {rows})"
@@ -225,71 +287,88 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A check as SQL, with the number of the parameter it is compared with. Means exactly what [`Check::holds`] means, and is
-/// never null, so that its opposite is its opposite.
-pub(crate) fn condition(check: &Check, take: &mut impl FnMut() -> usize) -> String {
+/// A check as SQL, with its columns behind `of`, and whatever `with` says that a field is compared with. Means exactly what
+/// [`Check::holds`] means, and is never null, so that its opposite is its opposite.
+pub(crate) fn condition(check: &Check, of: &str, mut with: impl FnMut(Column) -> String) -> String {
     match check.test {
-        Test::Null(column) => format!("{} IS NULL", column.name),
-        Test::Present(column) => format!("{} IS NOT NULL", column.name),
-        Test::True(column) => format!("{} IS TRUE", column.name),
-        Test::NotTrue(column) => format!("{} IS NOT TRUE", column.name),
+        Test::Null(column) => format!("{of}{} IS NULL", column.name),
+        Test::Present(column) => format!("{of}{} IS NOT NULL", column.name),
+        Test::True(column) => format!("{of}{} IS TRUE", column.name),
+        Test::NotTrue(column) => format!("{of}{} IS NOT TRUE", column.name),
         Test::Same(column, field) => {
-            format!("{} IS NOT DISTINCT FROM {}", column.name, parameter(field, take()))
+            format!("{of}{} IS NOT DISTINCT FROM {}", column.name, with(field))
         }
         // Null is below nothing, and nothing below null: the comparison is then unknown, which is not true.
-        Test::Below(low, high) => format!("({} < {}) IS TRUE", low.name, high.name),
+        Test::Below(low, high) => format!("({of}{} < {of}{}) IS TRUE", low.name, high.name),
     }
 }
 
-fn stamped(stamp: &StampEntry, take: &mut impl FnMut() -> usize) -> String {
+fn stamped(stamp: &StampEntry, wish: &mut Wish) -> String {
     match stamp.set {
         Set::Now => "(SELECT at FROM moment)".to_owned(),
-        Set::Field(field) => parameter(field, take()),
+        Set::Field(field) => value_of(field, &wish.take(bound(field.kind))),
         Set::Clear => "NULL".to_owned(),
-        Set::Raise => format!("coalesce({}, 0) + 1", stamp.column.name),
+        Set::Raise => format!("coalesce(held.{}, 0) + 1", stamp.column.name),
     }
 }
 
-/// A bound value, as the column's type. A moment is bound as whole microseconds.
-fn parameter(field: Column, number: usize) -> String {
-    match field.kind {
-        Kind::Bool => format!("${number}::boolean"),
-        Kind::Int => format!("${number}::bigint"),
-        Kind::Id => format!("${number}::uuid"),
-        Kind::Text => format!("${number}::text"),
-        Kind::Time => {
-            format!("('epoch'::timestamptz + ${number}::bigint * interval '1 microsecond')")
-        }
-    }
-}
-
-/// Binds a value as its kind; a value of another kind than its column is nothing at all.
-pub(crate) fn bind<'q>(
-    query: Query<'q, Postgres, PgArguments>,
-    (kind, value): (Kind, Value),
-) -> Query<'q, Postgres, PgArguments> {
+/// As what a value is bound. A moment is bound as whole microseconds.
+const fn bound(kind: Kind) -> &'static str {
     match kind {
-        Kind::Bool => query.bind(if let Value::Bool(b) = value { Some(b) } else { None }),
-        Kind::Int => query.bind(if let Value::Int(n) = value { Some(n) } else { None }),
-        Kind::Time => query.bind(if let Value::Time(at) = value { Some(at) } else { None }),
-        Kind::Id => {
-            query.bind(if let Value::Id(id) = value { Some(Uuid::from_u128(id)) } else { None })
-        }
-        Kind::Text => {
-            query.bind(if let Value::Text(text) = value { Some(text.into_owned()) } else { None })
-        }
+        Kind::Bool => "boolean",
+        Kind::Int | Kind::Time => "bigint",
+        Kind::Id => "uuid",
+        Kind::Text => "text",
     }
 }
 
-/// Binds a value that is kept.
+/// A value that was bound, as the column's type.
+fn value_of(field: Column, bound: &str) -> String {
+    match field.kind {
+        Kind::Bool | Kind::Int | Kind::Id | Kind::Text => bound.to_owned(),
+        Kind::Time => format!("('epoch'::timestamptz + {bound} * interval '1 microsecond')"),
+    }
+}
+
+/// Binds a column of values, each as that kind; a value of another kind than its column is nothing at all.
+pub(crate) fn bind_all<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    kind: Kind,
+    values: impl Iterator<Item = Value>,
+) -> Query<'q, Postgres, PgArguments> {
+    macro_rules! all {
+        ($kind:pat => $value:expr) => {
+            values
+                .map(|value| if let $kind = value { Some($value) } else { None })
+                .collect::<Vec<_>>()
+        };
+    }
+    match kind {
+        Kind::Bool => query.bind(all!(Value::Bool(b) => b)),
+        Kind::Int => query.bind(all!(Value::Int(n) => n)),
+        Kind::Time => query.bind(all!(Value::Time(at) => at)),
+        Kind::Id => query.bind(all!(Value::Id(id) => Uuid::from_u128(id))),
+        Kind::Text => query.bind(all!(Value::Text(text) => text.into_owned())),
+    }
+}
+
+/// Binds a column of values that are kept: all of them are of one kind, because they are kept in one column.
 pub(crate) fn bind_kept<'q>(
     query: Query<'q, Postgres, PgArguments>,
-    value: &'q Kept,
+    values: Vec<Kept>,
 ) -> Query<'q, Postgres, PgArguments> {
-    match value {
-        Kept::Text(text) => query.bind(text),
-        Kept::Json(json) => query.bind(json),
-        Kept::Time(at) => query.bind(at.to_sqlx()),
+    macro_rules! all {
+        ($kind:pat => $value:expr) => {
+            values
+                .into_iter()
+                .map(|value| if let $kind = value { Some($value) } else { None })
+                .collect::<Vec<_>>()
+        };
+    }
+    match values.first() {
+        Some(Kept::Json(_)) => query.bind(all!(Kept::Json(json) => json)),
+        Some(Kept::Time(_)) => query.bind(all!(Kept::Time(at) => at.to_sqlx())),
+        Some(Kept::Text(_)) | None => query.bind(all!(Kept::Text(text) => text)),
     }
 }
 
@@ -298,7 +377,7 @@ mod tests {
     use lifecycle::{Check, Column, Facts, Kind, Test, Value};
     use sqlx::{AssertSqlSafe, Row as _};
 
-    use super::{bind, condition, parameter};
+    use super::{bind_all, bound, condition, value_of};
 
     const COLUMNS: [Column; 7] = [
         Column::new("yes", Kind::Bool),
@@ -358,6 +437,11 @@ mod tests {
         database.remove().await;
     }
 
+    /// The first of an array that is bound.
+    fn parameter(field: Column, number: usize) -> String {
+        value_of(field, &format!("(${number}::{}[])[1]", bound(field.kind)))
+    }
+
     async fn assert_same(
         database: &testkit::Database,
         check: Check,
@@ -370,21 +454,20 @@ mod tests {
             Some(field) => payload.set(field, theirs.clone()),
             None => row.set(columns[columns.len() - 1], theirs.clone()),
         }
-        let mut bound = Vec::new();
+        let mut given = Vec::new();
         let table: Vec<String> = COLUMNS
             .iter()
             .map(|column| {
-                bound.push((column.kind, row.get(*column).clone()));
-                format!("{} AS {}", parameter(*column, bound.len()), column.name)
+                given.push((column.kind, row.get(*column).clone()));
+                format!("{} AS {}", parameter(*column, given.len()), column.name)
             })
             .collect();
-        let mut take = || COLUMNS.len() + 1;
-        let sql = condition(&check, &mut take);
-        bound.extend(check.field().map(|field| (field.kind, payload.get(field).clone())));
+        let sql = condition(&check, "row.", |field| parameter(field, COLUMNS.len() + 1));
+        given.extend(check.field().map(|field| (field.kind, payload.get(field).clone())));
         let query = format!("SELECT {sql}, NOT ({sql}) FROM (SELECT {}) AS row", table.join(", "));
         let mut query = sqlx::query(AssertSqlSafe(query));
-        for value in bound {
-            query = bind(query, value);
+        for (kind, value) in given {
+            query = bind_all(query, kind, std::iter::once(value));
         }
         let answer = query.fetch_one(&database.sql).await.unwrap();
         let holds = check.holds(&row, &payload);

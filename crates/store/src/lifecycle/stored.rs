@@ -1,5 +1,8 @@
 //! Which machine rests in which table, and how a row is read for the evaluator.
 
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
 use domain::ids::{
     AccountId, AllocationGroupId, AllocationId, ClaimId, NodeId, NodeTaskId, PaymentSessionId,
     StorageAttachmentId, TerminalSessionId, UsageRecordId,
@@ -9,10 +12,11 @@ use domain::machines::{
     TerminalSession, UsageRecord,
 };
 use lifecycle::{Code, Column, Facts, Kind, Lawful, OPERATION_ID, Table, Value};
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use crate::company::Question;
 use crate::{Error, Tx};
 
 /// A machine whose rows rest in a table of the database.
@@ -88,14 +92,44 @@ pub(crate) async fn lock_if<M: Stored>(
     id: Uuid,
     condition: &'static str,
 ) -> Result<Option<Locked<M::Status>>, Error> {
-    let statement = format!(
-        "SELECT {} FROM {} WHERE id = $1 AND {condition} FOR UPDATE",
-        columns::<M>(""),
-        M::TABLE
-    );
-    let query = sqlx::query(AssertSqlSafe(statement)).bind(id);
-    let row = query.fetch_optional(tx.connection()).await?;
-    row.map(|row| locked::<M>(&row, id, 0)).transpose()
+    tx.ask(Lock::<M> { id, condition, of: PhantomData }).await
+}
+
+/// Reads a row and keeps everybody else from changing it.
+struct Lock<M> {
+    id: Uuid,
+    condition: &'static str,
+    of: PhantomData<fn() -> M>,
+}
+
+impl<M: Stored> Question for Lock<M> {
+    type Answer = Option<Locked<M::Status>>;
+    const WRITES: bool = false;
+
+    fn statement(&self) -> &str {
+        self.condition
+    }
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Self>,
+    ) -> Result<Vec<Self::Answer>, Error> {
+        let condition = questions.first().map_or("true", |first| first.condition);
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.id).collect();
+        // In one order, whoever locks them.
+        let statement = format!(
+            "SELECT id, {} FROM {} WHERE id = ANY ($1) AND {condition} ORDER BY id FOR UPDATE",
+            columns::<M>(""),
+            M::TABLE
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement)).bind(&ids).fetch_all(connection).await?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let id: Uuid = row.try_get(0)?;
+            found.insert(id, locked::<M>(row, id, 1)?);
+        }
+        Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+    }
 }
 
 /// What the evaluator needs of a row, as the columns of a query that locks it; each behind `of`, the table's name there.

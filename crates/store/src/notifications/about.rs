@@ -4,9 +4,10 @@
 use domain::ids::{AccountId, AllocationId, PaymentSessionId};
 use jiff::Timestamp;
 use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
+use crate::company::Question;
 use crate::{Error, Tx};
 
 /// An allocation, as its owner is told of it.
@@ -45,40 +46,69 @@ pub async fn allocation(
     id: AllocationId,
     seq: i64,
 ) -> Result<Option<OfAllocation>, Error> {
-    let row = sqlx::query(
-        "SELECT owner_id, project_id, name, sku, gpus, region, price_micros_per_gpu_second, currency, release_requested_at,
-                (SELECT step.reason
-                   FROM lifecycle_log AS step
-                  WHERE step.machine = 'allocation' AND step.entity_id = allocation.id AND step.seq = $2),
-                EXISTS (
-                    SELECT 1
-                      FROM lifecycle_log AS step
-                     WHERE step.machine = 'allocation' AND step.entity_id = allocation.id AND step.seq < $2
-                       AND step.to_status = 'release_failed')
-           FROM allocations AS allocation
-          WHERE allocation.id = $1",
-    )
-    .bind(id.uuid())
-    .bind(seq)
-    .fetch_optional(tx.connection())
-    .await?;
-    let of = |row: PgRow| {
-        let released = row.try_get::<Option<jiff_sqlx::Timestamp>, _>(8)?;
-        Ok(OfAllocation {
-            owner: row.try_get(0)?,
-            project: row.try_get(1)?,
-            name: row.try_get(2)?,
-            sku: row.try_get(3)?,
-            gpus: row.try_get(4)?,
-            region: row.try_get(5)?,
-            price_micros_per_gpu_second: row.try_get(6)?,
-            currency: row.try_get(7)?,
-            release_requested_at: released.map(jiff_sqlx::Timestamp::to_jiff),
-            reason: row.try_get(9)?,
-            failed_before: row.try_get(10)?,
-        })
-    };
-    row.map(of).transpose()
+    tx.ask(Step { id, seq }).await
+}
+
+/// See [`allocation`].
+struct Step {
+    id: AllocationId,
+    seq: i64,
+}
+
+impl Question for Step {
+    type Answer = Option<OfAllocation>;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Step>,
+    ) -> Result<Vec<Option<OfAllocation>>, Error> {
+        let ids: Vec<Uuid> = questions.iter().map(|one| one.id.uuid()).collect();
+        let seqs: Vec<i64> = questions.iter().map(|one| one.seq).collect();
+        let rows = sqlx::query(
+            "SELECT owner_id, project_id, name, sku, gpus, region, price_micros_per_gpu_second, currency, release_requested_at,
+                    (SELECT step.reason
+                       FROM lifecycle_log AS step
+                      WHERE step.machine = 'allocation' AND step.entity_id = allocation.id AND step.seq = wish.seq),
+                    EXISTS (
+                        SELECT 1
+                          FROM lifecycle_log AS step
+                         WHERE step.machine = 'allocation' AND step.entity_id = allocation.id AND step.seq < wish.seq
+                           AND step.to_status = 'release_failed'),
+                    wish.place
+               FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS wish (id, seq, place)
+               JOIN allocations AS allocation ON allocation.id = wish.id",
+        )
+        .bind(&ids)
+        .bind(seqs)
+        .fetch_all(connection)
+        .await?;
+        let mut found: Vec<Option<OfAllocation>> = ids.iter().map(|_| None).collect();
+        for row in &rows {
+            let place = usize::try_from(row.try_get::<i64, _>(11)?).unwrap_or_default();
+            if let Some(here) = found.get_mut(place.wrapping_sub(1)) {
+                *here = Some(of_allocation(row)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn of_allocation(row: &PgRow) -> Result<OfAllocation, Error> {
+    let released = row.try_get::<Option<jiff_sqlx::Timestamp>, _>(8)?;
+    Ok(OfAllocation {
+        owner: row.try_get(0)?,
+        project: row.try_get(1)?,
+        name: row.try_get(2)?,
+        sku: row.try_get(3)?,
+        gpus: row.try_get(4)?,
+        region: row.try_get(5)?,
+        price_micros_per_gpu_second: row.try_get(6)?,
+        currency: row.try_get(7)?,
+        release_requested_at: released.map(jiff_sqlx::Timestamp::to_jiff),
+        reason: row.try_get(9)?,
+        failed_before: row.try_get(10)?,
+    })
 }
 
 /// An account, as its owner is told of it.

@@ -1,9 +1,11 @@
 //! What is said to runs. A word is appended to the row of its run, and taken off by the statement that saves the step which heard it.
 
 use serde_json::Value;
-use sqlx::PgExecutor;
+use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
+use crate::company::{Question, in_order, rounds};
 use crate::{Error, Ring, Store, Tx};
 
 /// Tells a run what happened; answers whether there is such a run and it is not over.
@@ -11,7 +13,7 @@ use crate::{Error, Ring, Store, Tx};
 /// # Errors
 /// When the database fails.
 pub async fn tell(store: &Store, id: &str, happened: &Value) -> Result<bool, Error> {
-    let told = append(store.pool(), id, happened).await?;
+    let told = store.ask(Tell { id: id.to_owned(), word: happened.clone() }).await?;
     store.bell.ring(Ring::Workflows);
     Ok(told)
 }
@@ -22,7 +24,7 @@ pub async fn tell(store: &Store, id: &str, happened: &Value) -> Result<bool, Err
 /// When the database fails.
 pub async fn tell_in(tx: &mut Tx, id: &str, happened: &Value) -> Result<bool, Error> {
     tx.rings(Ring::Workflows);
-    append(tx.connection(), id, happened).await
+    tx.ask(Tell { id: id.to_owned(), word: happened.clone() }).await
 }
 
 /// Tells every open run of these workflows about a row, if the caller's transaction is committed.
@@ -56,20 +58,46 @@ pub async fn tell_all_in(
     Ok(())
 }
 
-async fn append(at: impl PgExecutor<'_>, id: &str, happened: &Value) -> Result<bool, Error> {
+/// A run is told something.
+struct Tell {
+    id: String,
+    word: Value,
+}
+
+impl Question for Tell {
+    /// Whether there is such a run and it is not over.
+    type Answer = bool;
+    const WRITES: bool = true;
+
+    async fn answer(connection: &mut PgConnection, words: Vec<Tell>) -> Result<Vec<bool>, Error> {
+        let mut answers = Vec::with_capacity(words.len());
+        // What is said to one run is appended word by word.
+        for (places, words) in rounds(words, |one| one.id.clone()) {
+            answers.extend(places.into_iter().zip(append(connection, &words).await?));
+        }
+        Ok(in_order(answers))
+    }
+}
+
+async fn append(connection: &mut PgConnection, words: &[Tell]) -> Result<Vec<bool>, Error> {
+    let ids: Vec<&str> = words.iter().map(|one| one.id.as_str()).collect();
+    let said: Vec<&Value> = words.iter().map(|one| &one.word).collect();
     // A word is a fact with an identity: said twice in a row it says nothing new.
-    let done = sqlx::query(
-        "UPDATE workflow_runs
-            SET pending = CASE WHEN pending -> -1 = $2 THEN pending ELSE pending || jsonb_build_array($2::jsonb) END,
+    let rows = sqlx::query(
+        "UPDATE workflow_runs AS run
+            SET pending = CASE WHEN run.pending -> -1 = wish.word THEN run.pending ELSE run.pending || jsonb_build_array(wish.word) END,
                 wake_at = 'epoch'::timestamptz,
                 due_since = clock_timestamp(),
                 announced_until = NULL
-          WHERE id = $1
-            AND done_at IS NULL",
+           FROM unnest($1::text[], $2::jsonb[]) AS wish (id, word)
+          WHERE run.id = wish.id
+            AND run.done_at IS NULL
+      RETURNING run.id",
     )
-    .bind(id)
-    .bind(happened)
-    .execute(at)
+    .bind(&ids)
+    .bind(said)
+    .fetch_all(connection)
     .await?;
-    Ok(done.rows_affected() == 1)
+    let told: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    Ok(words.iter().map(|one| told.contains(&one.id)).collect())
 }

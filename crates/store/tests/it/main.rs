@@ -8,6 +8,7 @@
 mod agents;
 mod audit;
 mod cluster;
+mod company;
 mod derived;
 mod enforce;
 mod freeing;

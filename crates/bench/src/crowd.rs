@@ -22,6 +22,8 @@ use crate::product::{ENDS_WITH_US, Product, new_id};
 const CROWD: &str = "BENCH_CROWD";
 /// Whoever waits longer than this was not answered.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many connections a crowd has at the most, each with one request at a time.
+const CONNECTIONS_MAX: usize = 4_096;
 /// How often it is looked whether the process can be asked how it is.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -271,7 +273,8 @@ async fn open(order: &Arc<Order>, per_second: f64) -> Saw {
             idle.extend(tally.count(asked));
         }
         let due = began.elapsed().as_secs_f64().min(order.seconds) * per_second;
-        while came < due as u64 {
+        // A crowd has so many connections: who finds none of them free waits, and for them it has begun.
+        while came < due as u64 && running.len() < CONNECTIONS_MAX {
             let meant = began + Duration::from_secs_f64(came as f64 / per_second);
             running.spawn(ask(Arc::clone(order), idle.pop(), meant));
             came += 1;

@@ -127,8 +127,9 @@ async fn prepare(cluster: &Cluster) -> anyhow::Result<Store> {
     raw::each(&mut floor, &rows).await?;
     floor.close().await?;
     Store::migrate(&cluster.url(DATABASE)).await?;
-    let options = Options { connections_max: u32::try_from(CLIENTS)?, ..Options::default() };
-    let store = Store::open(&cluster.url(DATABASE), options).await?;
+    // Half of them plan each statement once, as where stories run.
+    let options = Options { connections_max: 2 * u32::try_from(CLIENTS)?, ..Options::default() };
+    let store = Store::open(&cluster.url(DATABASE), options).await?.hot();
     for chunk in (0..2 * ROWS).collect::<Vec<_>>().chunks(500) {
         let mut tx = store.begin().await?;
         for number in chunk {

@@ -125,7 +125,7 @@ pub enum Begun<T> {
 /// another body, [`Error::Conflict`] when the answer was a secret, which is shown once.
 pub async fn begin<T: DeserializeOwned>(ctx: &Ctx, key: Option<&Key>) -> Result<Begun<T>, Error> {
     let Some(key) = key else {
-        return Ok(Begun::Fresh(ctx.store.begin().await?));
+        return Ok(Begun::Fresh(ctx.store.hot().begin().await?));
     };
     key.take_off()?;
     let begun = known_or_fresh(ctx, key).await;
@@ -136,7 +136,8 @@ pub async fn begin<T: DeserializeOwned>(ctx: &Ctx, key: Option<&Key>) -> Result<
 }
 
 async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Begun<T>, Error> {
-    let mut tx = ctx.store.begin().await?;
+    // What is done about a row or two is planned once.
+    let mut tx = ctx.store.hot().begin().await?;
     let (now, expired_before) = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
     let fingerprint = &key.fingerprint;
     let taken =

@@ -75,6 +75,7 @@ pub const MEASURES: &[Measure] = &[
     gauge("berth_pool_connections", &["state"], "Connections to Postgres of this process, in use or idle"),
     counter("berth_batches_total", &["desk"], "Batches of what was asked at the same time"),
     counter("berth_batched_total", &["desk"], "Questions in them"),
+    counter("berth_batches_spoilt_total", &["desk"], "Shared transactions that failed, so that each of them was done alone"),
     counter("berth_usage_windows_total", &[], "Minutes of usage that were charged"),
     counter("berth_gateway_handshakes_total", &["kind"], "TLS handshakes of agents"),
     gauge("berth_agents_online", &[], "Nodes that are ready and whose agent was heard of lately"),

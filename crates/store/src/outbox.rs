@@ -14,7 +14,7 @@ use crate::deliveries::{RELAY, shortened};
 use crate::{Error, Ring, Store, Tx};
 
 /// How many facts one transaction moves.
-pub const BATCH: i64 = 500;
+pub const BATCH: i64 = 1_000;
 /// How many rows one statement prunes.
 const PRUNE_BATCH: i64 = 1_000;
 

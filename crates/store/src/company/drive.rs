@@ -126,12 +126,15 @@ impl Drive {
 
 /// The same error, for one more who has to know of it.
 pub(super) fn same(error: &sqlx::Error) -> Error {
-    match error {
-        sqlx::Error::Io(error) => {
-            Error::from(sqlx::Error::Io(std::io::Error::new(error.kind(), error.to_string())))
-        }
-        sqlx::Error::PoolTimedOut => Error::from(sqlx::Error::PoolTimedOut),
-        sqlx::Error::PoolClosed => Error::from(sqlx::Error::PoolClosed),
-        other => Error::from(sqlx::Error::Protocol(other.to_string())),
+    if let sqlx::Error::Io(error) = error {
+        let same = std::io::Error::new(error.kind(), error.to_string());
+        return Error::from(sqlx::Error::Io(same));
     }
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        return Error::from(sqlx::Error::PoolTimedOut);
+    }
+    if matches!(error, sqlx::Error::PoolClosed) {
+        return Error::from(sqlx::Error::PoolClosed);
+    }
+    Error::from(sqlx::Error::Protocol(error.to_string()))
 }

@@ -105,6 +105,42 @@ struct Sent {
     due: bool,
 }
 
+/// A statement of its own after the lock: it sees the numbers that were given before the lock was. What somebody was told before is left
+/// out before the others are numbered, so that no number is left out.
+const TELL: &str = "WITH letter AS MATERIALIZED (
+        SELECT letter.*
+          FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::uuid[], $9::uuid[],
+                $10::uuid[], $11::timestamptz[])
+               WITH ORDINALITY AS letter (id, user_id, kind, cause, title, body, project_id, allocation_id, payment_session_id,
+                webhook_id, now, place)
+     ), fresh AS MATERIALIZED (
+        SELECT DISTINCT ON (letter.user_id, letter.cause) letter.*
+          FROM letter
+         WHERE (SELECT true
+                  FROM notifications AS known
+                 WHERE known.user_id = letter.user_id AND known.cause = letter.cause) IS NULL
+         ORDER BY letter.user_id, letter.cause, letter.place
+     ), told AS (
+        INSERT INTO notifications (id, user_id, number, kind, cause, title, body, project_id, allocation_id, payment_session_id)
+        SELECT id, user_id,
+               coalesce((SELECT max(number) FROM notifications AS known WHERE known.user_id = fresh.user_id), 0)
+               + row_number() OVER (PARTITION BY user_id ORDER BY place),
+               kind, cause, title, body, project_id, allocation_id, payment_session_id
+          FROM fresh
+            ON CONFLICT (user_id, cause) DO NOTHING
+        RETURNING id, user_id
+     ), due AS (
+        INSERT INTO webhook_deliveries (webhook_id, notification_id, queued_at, due_at)
+        SELECT webhook.id, told.id, fresh.now, fresh.now
+          FROM told
+          JOIN fresh ON fresh.id = told.id
+          JOIN webhooks AS webhook ON webhook.user_id = told.user_id AND webhook.deleted_at IS NULL
+         WHERE fresh.webhook_id IS NULL OR webhook.id = fresh.webhook_id
+        RETURNING notification_id
+     )
+     SELECT told.id, told.user_id, EXISTS (SELECT 1 FROM due WHERE due.notification_id = told.id)
+       FROM told";
+
 impl Question for Letter {
     /// None, if they were told before.
     type Answer = Option<Sent>;
@@ -114,43 +150,7 @@ impl Question for Letter {
         connection: &mut PgConnection,
         letters: Vec<Letter>,
     ) -> Result<Vec<Option<Sent>>, Error> {
-        // A statement of its own after the lock: it sees the numbers that were given before the lock was. What somebody was told before is
-        // left out before the others are numbered, so that no number is left out.
-        let mut query = sqlx::query(
-            "WITH letter AS MATERIALIZED (
-                SELECT letter.*
-                  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::uuid[], $9::uuid[],
-                        $10::uuid[], $11::timestamptz[])
-                       WITH ORDINALITY AS letter (id, user_id, kind, cause, title, body, project_id, allocation_id, payment_session_id,
-                        webhook_id, now, place)
-             ), fresh AS MATERIALIZED (
-                SELECT DISTINCT ON (letter.user_id, letter.cause) letter.*
-                  FROM letter
-                 WHERE (SELECT true
-                          FROM notifications AS known
-                         WHERE known.user_id = letter.user_id AND known.cause = letter.cause) IS NULL
-                 ORDER BY letter.user_id, letter.cause, letter.place
-             ), told AS (
-                INSERT INTO notifications (id, user_id, number, kind, cause, title, body, project_id, allocation_id, payment_session_id)
-                SELECT id, user_id,
-                       coalesce((SELECT max(number) FROM notifications AS known WHERE known.user_id = fresh.user_id), 0)
-                       + row_number() OVER (PARTITION BY user_id ORDER BY place),
-                       kind, cause, title, body, project_id, allocation_id, payment_session_id
-                  FROM fresh
-                    ON CONFLICT (user_id, cause) DO NOTHING
-                RETURNING id, user_id
-             ), due AS (
-                INSERT INTO webhook_deliveries (webhook_id, notification_id, queued_at, due_at)
-                SELECT webhook.id, told.id, fresh.now, fresh.now
-                  FROM told
-                  JOIN fresh ON fresh.id = told.id
-                  JOIN webhooks AS webhook ON webhook.user_id = told.user_id AND webhook.deleted_at IS NULL
-                 WHERE fresh.webhook_id IS NULL OR webhook.id = fresh.webhook_id
-                RETURNING notification_id
-             )
-             SELECT told.id, told.user_id, EXISTS (SELECT 1 FROM due WHERE due.notification_id = told.id)
-               FROM told",
-        );
+        let mut query = sqlx::query(TELL);
         macro_rules! each {
             ($($value:expr),+ $(,)?) => {
                 $(query = query.bind(letters.iter().map($value).collect::<Vec<_>>());)+

@@ -3,9 +3,12 @@
 use domain::ids::{AllocationId, OperationId};
 use domain::machines::allocation::{Event, Status};
 use futures::future::join_all;
+use jiff::Timestamp;
 use lifecycle::{Outcome, Source};
+use serde_json::json;
 use store::lifecycle::Report;
-use store::{Company, Error, Tx, allocations, placement};
+use store::workflow_runs::{self, NewRun};
+use store::{Company, Error, Tx, allocations, notifications, placement};
 use testkit::{Database, new_id};
 use uuid::Uuid;
 
@@ -191,5 +194,67 @@ async fn what_is_one_storys_alone_is_part_of_the_same_transaction() {
     .await;
     assert!(done.into_iter().all(|outcome| outcome.expect("it answers").is_applied()));
     assert_eq!(transactions(&database, &ids).await, 1);
+    database.remove().await;
+}
+
+fn news<'a>(cause: &'a str) -> notifications::News<'a> {
+    notifications::News {
+        kind: "k",
+        cause,
+        title: "t",
+        body: "b",
+        project_id: None,
+        allocation_id: None,
+        payment_session_id: None,
+        webhook_id: None,
+        now: Timestamp::now(),
+    }
+}
+
+/// One statement numbers what several tell the same person, and what they were told before takes no number.
+#[tokio::test]
+async fn what_several_tell_one_person_is_numbered_without_a_gap() {
+    let database = Database::new().await;
+    let user: Uuid = sqlx::query_scalar(
+        "INSERT INTO users (id, email, name, password_hash) VALUES (gen_random_uuid(), 'a@b.c', 'A', 'x') RETURNING id",
+    )
+    .fetch_one(&database.sql)
+    .await
+    .expect("there is somebody");
+    let causes = ["first", "second", "first", "third"];
+    let seats = begun(&database, &causes.map(|_| new_id())).await;
+    let told = join_all(seats.into_iter().zip(causes).map(async |(mut tx, cause)| {
+        let to = notifications::address(&mut tx, &[user]).await?;
+        let told = notifications::tell(&mut tx, &to, &news(cause)).await?;
+        tx.commit().await?;
+        Ok::<_, Error>(told.len())
+    }))
+    .await;
+    let told: Vec<usize> = told.into_iter().map(|told| told.expect("it is told")).collect();
+    assert_eq!(told, [1, 1, 0, 1]);
+    let all = notifications::after(&database.store, user, 0).await.expect("they are there");
+    assert_eq!(all.iter().map(|each| each.number).collect::<Vec<_>>(), [1, 2, 3]);
+    database.remove().await;
+}
+
+/// A statement changes a row once: two words to one run are two statements, and neither is lost.
+#[tokio::test]
+async fn two_words_to_one_run_are_both_heard() {
+    let database = Database::new().await;
+    let state = json!({});
+    let run = NewRun { id: "r", workflow: "w", entity_id: new_id(), state: &state };
+    workflow_runs::start(&database.store, &run).await.expect("it starts");
+    let words = [json!({ "word": 1 }), json!({ "word": 2 })];
+    let seats = begun(&database, &[new_id(), new_id()]).await;
+    let told = join_all(seats.into_iter().zip(&words).map(async |(mut tx, word)| {
+        let told = workflow_runs::tell_in(&mut tx, "r", word).await?;
+        tx.commit().await?;
+        Ok::<_, Error>(told)
+    }))
+    .await;
+    assert!(told.into_iter().all(|told| told.expect("it is told")));
+    let run = workflow_runs::find(&database.store, "r").await.expect("it is answered");
+    let pending = run.expect("it is there").pending;
+    assert_eq!(pending, json!([workflow_runs::started(), words[0], words[1]]));
     database.remove().await;
 }

@@ -188,6 +188,8 @@ pub(super) async fn ready(
     let there = |node: &&Node| {
         names.contains(&node.name)
             && settled(node.status.0)
+            // Enrolled, it was heard of; what it has is known from its first heartbeat on.
+            && node.agent_version.is_some()
             && node.heartbeat_at.is_some_and(|heard| heard >= since)
     };
     Ok(list(ctx, operator).await?.iter().filter(there).count())

@@ -161,7 +161,8 @@ async fn r09_facts_leave_in_the_order_in_which_they_were_written_not_in_that_of_
     .execute(&database.sql)
     .await
     .expect("an owner may do this");
-    assert_eq!(relay(&database.store, &[ALL]).await.published, 500);
+    let batch = usize::try_from(outbox::BATCH).expect("a number");
+    assert_eq!(relay(&database.store, &[ALL]).await.published, batch);
     let claimed = claim(&database.store, Timestamp::now()).await;
     assert_eq!(claimed.iter().map(|claimed| claimed.event_id).collect::<Vec<_>>(), [first]);
     assert_eq!(relay(&database.store, &[ALL]).await.published, 1);

@@ -63,8 +63,8 @@ pub(super) const LIST: &[Mutant] = &[
             ),
             (
                 GUARDS,
-                "WHERE claim.id = $1 AND task.status = 'succeeded' AND task.cleanup_complete\n         ) OR NOT EXISTS (",
-                "WHERE claim.id = $1 AND task.status = 'succeeded'\n         ) OR NOT EXISTS (",
+                "WHERE claim.id = wish.id AND task.status = 'succeeded' AND task.cleanup_complete\n         ) OR NOT EXISTS (",
+                "WHERE claim.id = wish.id AND task.status = 'succeeded'\n         ) OR NOT EXISTS (",
             ),
         ],
     },
@@ -91,8 +91,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "capacity is free at once only if nothing was ever handed to a node",
         edits: &[(
             TASKS,
-            "WHERE allocation_id = $1 AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
-            "WHERE allocation_id = $1 AND status = 'dispatched')",
+            "WHERE allocation_id = wish.id AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
+            "WHERE allocation_id = wish.id AND status = 'dispatched')",
         )],
     },
     Mutant {
@@ -156,11 +156,15 @@ pub(super) const LIST: &[Mutant] = &[
         name: "compare-and-set",
         guards: "the writer compares and sets; the row's lock in front of it is taken away too",
         edits: &[
-            (LOCKS, "WHERE id = $1 AND {condition} FOR UPDATE", "WHERE id = $1 AND {condition}"),
+            (
+                LOCKS,
+                "WHERE id = ANY ($1) AND {condition} ORDER BY id FOR UPDATE",
+                "WHERE id = ANY ($1) AND {condition} ORDER BY id",
+            ),
             (
                 STATEMENT,
-                "WHERE id = $1 AND status IS NOT DISTINCT FROM '{from}' AND seq = $2{conditions} AND NOT EXISTS",
-                "WHERE id = $1 AND $2::bigint IS NOT NULL{conditions} AND NOT EXISTS",
+                "WHERE held.id = wish.id AND held.status IS NOT DISTINCT FROM '{from}' AND held.seq = wish.seq{conditions}",
+                "WHERE held.id = wish.id AND wish.seq IS NOT NULL{conditions}",
             ),
         ],
     },
@@ -241,8 +245,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "a step and what is made known of it are one statement",
         edits: &[(
             STATEMENT,
-            "        for topic in &event.publishes {",
-            "        for topic in event.publishes.iter().skip(1) {",
+            "message.append(&mut messages, \"moved, moment\", &luggage);",
+            "message.append(&mut String::new(), \"moved, moment\", &luggage);",
         )],
     },
     Mutant {

@@ -18,7 +18,8 @@ use crate::product::{Product, new_id};
 use crate::raw::Length;
 use crate::stage::{Setting, Stage};
 
-const NODES: usize = 12_500;
+/// So many that a fast machine does not fill them in a round of the largest crowd.
+const NODES: usize = 25_000;
 /// One in so many requests is sent twice, and must be answered as it was.
 const AGAIN_EVERY: usize = 20;
 /// How many ask at once for the maximum that the open loop goes by.

@@ -74,7 +74,7 @@ const QUICK: Plan = Plan {
 
 const FULL: Plan = Plan {
     quick: false,
-    rounds: 5,
+    rounds: 3,
     round: Duration::from_secs(4),
     runs: 500,
     agents: 10_000,

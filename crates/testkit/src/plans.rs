@@ -23,6 +23,8 @@ pub struct Explained {
     pub reads: BTreeSet<String>,
     /// The tables that it read from their beginning to their end.
     pub read_whole: BTreeSet<String>,
+    /// The tables of which it gathered rows, or put them in order, before it knew which of them it is asked for.
+    pub gathered: BTreeSet<String>,
     /// Whether it was planned once for whatever it is asked.
     pub hot: bool,
 }
@@ -98,14 +100,18 @@ fn explained(message: &str) -> Option<Explained> {
         statement: words.join(" "),
         reads: BTreeSet::new(),
         read_whole: BTreeSet::new(),
+        gathered: BTreeSet::new(),
         hot: document["Settings"]["plan_cache_mode"] == "force_generic_plan",
     };
-    read(&document["Plan"], &mut explained);
+    read(&document["Plan"], false, &mut explained);
     Some(explained)
 }
 
-fn read(node: &Value, explained: &mut Explained) {
+fn read(node: &Value, gathers: bool, explained: &mut Explained) {
     let (kind, table) = (node["Node Type"].as_str().unwrap_or_default(), &node["Relation Name"]);
+    if gathers {
+        explained.gathered.extend(table.as_str().map(str::to_owned));
+    }
     if let Some(index) = node["Index Name"].as_str() {
         // Which way it is walked, whether by way of a bitmap, and in the partition of which day, is of no concern.
         let dateless: Vec<&str> = index.split('_').filter(|word| !is_date(word)).collect();
@@ -115,7 +121,8 @@ fn read(node: &Value, explained: &mut Explained) {
         explained.read_whole.insert(table.to_owned());
     }
     for below in node["Plans"].as_array().into_iter().flatten() {
-        read(below, explained);
+        let key_unknown = matches!(kind, "Hash" | "Merge Join");
+        read(below, gathers || key_unknown, explained);
     }
 }
 

@@ -94,3 +94,44 @@ async fn what_an_allocation_costs_does_not_grow_with_those_before_it() {
     // The books of those who were copied do not balance.
     house.database.remove().await;
 }
+
+/// Keys that find as little as those that are taken when there is much.
+const AS_GOOD: &[&str] =
+    &["lifecycle_log_event", "project_members_project", "sku_images_sku_image_key"];
+
+/// Whether a statement is asked by the keys that are written down for it; nothing is known of one that is not.
+fn by_known_keys(plan: &Explained) -> bool {
+    let words: String = plan.statement.chars().take(140).collect();
+    let lines: Vec<&str> = WRITTEN.lines().collect();
+    let mut written = lines.chunks(2).filter(|lines| lines[0] == words).peekable();
+    let known = |index: &&str, lines: &[&str]| {
+        AS_GOOD.contains(index) || lines[1].trim().split(", ").any(|read| read == *index)
+    };
+    written.peek().is_none()
+        || written.any(|lines| plan.reads.iter().all(|read| known(&read.as_str(), lines)))
+}
+
+/// A plan is kept from the first time that something is asked, when there is hardly anything yet, and is still in use when there is much.
+#[tokio::test]
+async fn a_plan_that_was_made_while_there_was_nothing_is_one_by_keys() {
+    let mut house = House::open().await;
+    house.node(SKU, &[0, 0, 0, 0, 1, 1, 1, 1]).await;
+    house.database.explains().await;
+    // Whoever asks first finds that the connections were ended.
+    for store in [house.ctx.store.clone(), house.ctx.store.hot()] {
+        let _ = store::policies::list(&store).await;
+    }
+    house.ctx = house.ctx.hot();
+    let plans = Plans::gather();
+    story(&house).await;
+    let all = plans.take();
+    drop(plans);
+    let hot: Vec<&Explained> = all.iter().filter(|plan| plan.hot).collect();
+    assert!(hot.len() > 40, "the plans were not told");
+    let wrong: Vec<_> =
+        hot.iter().filter(|plan| !plan.gathered.is_empty() || !plan.read_whole.is_empty()).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let astray: Vec<_> = hot.iter().filter(|plan| !by_known_keys(plan)).collect();
+    assert!(astray.is_empty(), "{astray:#?}");
+    house.close().await;
+}

@@ -10,27 +10,30 @@ use super::{Judged, Stored, ToRow};
 use crate::company::Question;
 use crate::{Error, Tx};
 
-/// Every guard: machine, name, and an expression of `wish.id`, the row's id, that says whether it holds.
+/// Every guard: machine, name, and an expression of `wish.id`, the row's id, that says whether it holds. `OFFSET 0` keeps the look by key
+/// apart from what is asked of what it finds: see [`super::statement`].
 pub(crate) const GUARDS: &[(&str, Guard, &str)] = &[
     (
         "allocation",
         domain::machines::allocation::NO_LIVE_TASKS,
         "NOT EXISTS (
-            SELECT 1 FROM node_tasks WHERE allocation_id = wish.id AND status IN ('queued', 'dispatched'))",
+            SELECT 1
+              FROM (SELECT status FROM node_tasks WHERE allocation_id = wish.id OFFSET 0) AS task
+             WHERE status IN ('queued', 'dispatched'))",
     ),
     (
         "node",
         domain::machines::node::NO_LIVE_CLAIMS,
-        "NOT EXISTS (SELECT 1 FROM claims WHERE node_id = wish.id AND status <> 'freed')",
+        "NOT EXISTS (SELECT 1 FROM (SELECT 1 FROM claims WHERE node_id = wish.id AND status <> 'freed' OFFSET 0) AS claim)",
     ),
     (
         "claim",
         domain::machines::claim::ALLOCATION_LEAVING,
         "EXISTS (
             SELECT 1
-              FROM claims AS claim
-              JOIN allocations AS allocation ON allocation.id = claim.allocation_id
-             WHERE claim.id = wish.id AND allocation.status IN ('releasing', 'release_failed', 'released', 'failed')
+              FROM (SELECT * FROM claims WHERE id = wish.id OFFSET 0) AS claim,
+                   LATERAL (SELECT status FROM allocations WHERE id = claim.allocation_id OFFSET 0) AS allocation
+             WHERE allocation.status IN ('releasing', 'release_failed', 'released', 'failed')
          )",
     ),
     // Proven by the clean-up of this very operation, or nothing was ever handed to a node, nor can be any more.
@@ -39,15 +42,14 @@ pub(crate) const GUARDS: &[(&str, Guard, &str)] = &[
         domain::machines::claim::CLEANUP_PROVEN,
         "EXISTS (
             SELECT 1
-              FROM claims AS claim
-              JOIN node_tasks AS task
-                ON task.allocation_id = claim.allocation_id AND task.operation_id = claim.operation_id
-             WHERE claim.id = wish.id AND task.status = 'succeeded' AND task.cleanup_complete
+              FROM (SELECT * FROM claims WHERE id = wish.id OFFSET 0) AS claim,
+                   LATERAL (SELECT * FROM node_tasks WHERE allocation_id = claim.allocation_id OFFSET 0) AS task
+             WHERE task.operation_id = claim.operation_id AND task.status = 'succeeded' AND task.cleanup_complete
          ) OR NOT EXISTS (
             SELECT 1
-              FROM claims AS claim
-              JOIN node_tasks AS task ON task.allocation_id = claim.allocation_id
-             WHERE claim.id = wish.id AND (task.dispatch > 0 OR task.status IN ('queued', 'dispatched'))
+              FROM (SELECT * FROM claims WHERE id = wish.id OFFSET 0) AS claim,
+                   LATERAL (SELECT * FROM node_tasks WHERE allocation_id = claim.allocation_id OFFSET 0) AS task
+             WHERE task.dispatch > 0 OR task.status IN ('queued', 'dispatched')
          )",
     ),
 ];

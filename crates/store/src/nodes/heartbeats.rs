@@ -102,7 +102,7 @@ fn statement(alone: bool) -> String {
             SELECT node_tasks.id
               FROM unnest($6::uuid[], $7::uuid[]) AS lease (task_id, agent_id)
               JOIN node_tasks ON node_tasks.id = lease.task_id AND node_tasks.agent_id = lease.agent_id
-             WHERE node_tasks.status = 'dispatched'
+             WHERE node_tasks.status IS NOT DISTINCT FROM 'dispatched'
                FOR NO KEY UPDATE OF node_tasks SKIP LOCKED
          ), leased AS (
             UPDATE node_tasks

@@ -63,8 +63,8 @@ pub(super) const LIST: &[Mutant] = &[
             ),
             (
                 GUARDS,
-                "WHERE claim.id = wish.id AND task.status = 'succeeded' AND task.cleanup_complete\n         ) OR NOT EXISTS (",
-                "WHERE claim.id = wish.id AND task.status = 'succeeded'\n         ) OR NOT EXISTS (",
+                "WHERE task.operation_id = claim.operation_id AND task.status = 'succeeded' AND task.cleanup_complete\n         ) OR NOT EXISTS (",
+                "WHERE task.operation_id = claim.operation_id AND task.status = 'succeeded'\n         ) OR NOT EXISTS (",
             ),
         ],
     },

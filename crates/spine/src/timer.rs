@@ -22,6 +22,9 @@ use crate::{Error, Wake};
 const STEP_MAX: Duration = Duration::from_secs(600);
 /// A timer that is woken waits for so long before it runs: what rings once often rings again at once.
 const GATHERED: Duration = Duration::from_millis(100);
+/// How far apart timers are that would run at the same moment again and again. Together each would need a connection of its own, which a
+/// process at rest does not have: it would open a dozen every few seconds and close them again.
+const APART: Duration = Duration::from_millis(100);
 /// When a timer tries again that found the database away.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -93,12 +96,13 @@ impl Timer {
         ticked.map_err(|source| Error::Timer { timer: self.name, source })
     }
 
-    /// Does its work at once and then again and again, until stopped. A run that takes longer than the period delays the
-    /// next one.
-    async fn run(&self, wake: &Wake, stop: &CancellationToken) {
+    /// Does its work at once and then again and again, by so much later than others, until stopped. A run that takes longer than the
+    /// period delays the next one.
+    async fn run(&self, later: Duration, wake: &Wake, stop: &CancellationToken) {
         let bell = self.woken_by.clone().map(|ring| wake.on(ring));
         let mut ticks = tokio::time::interval(self.period.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut later = Some(later);
         loop {
             tokio::select! {
                 biased;
@@ -110,7 +114,11 @@ impl Timer {
                     }
                 }
             }
-            match self.step().await {
+            let done = self.step().await;
+            if let Some(later) = later.take() {
+                ticks.reset_after(self.period + later);
+            }
+            match done {
                 Ok(0) => {}
                 Ok(count) => tracing::debug!(timer = self.name, count, "a timer had work to do"),
                 // What nobody could do is not put off for a whole period.
@@ -136,9 +144,9 @@ async fn rung(bell: Option<&Waiter>) {
 /// Runs timers, each on its own, until stopped.
 pub async fn run(timers: Vec<Timer>, wake: Wake, stop: CancellationToken) {
     let mut running = JoinSet::new();
-    for timer in timers {
+    for (place, timer) in (0_u32..).zip(timers) {
         let (wake, stop) = (wake.clone(), stop.clone());
-        running.spawn(async move { timer.run(&wake, &stop).await });
+        running.spawn(async move { timer.run(APART * place, &wake, &stop).await });
     }
     // Also without a timer it lasts until stopped.
     stop.cancelled().await;

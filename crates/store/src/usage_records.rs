@@ -96,8 +96,10 @@ impl Question for Open {
                FROM wish
                JOIN allocations AS allocation ON allocation.id = wish.allocation_id
                LEFT JOIN projects AS project ON project.id = allocation.project_id
-              WHERE NOT EXISTS (
-                    SELECT 1 FROM usage_records AS other WHERE other.allocation_id = wish.allocation_id AND other.status = 'open')
+              -- An expression, and no join: one that is planned while hardly any are open would read all that are.
+              WHERE (SELECT true
+                       FROM usage_records AS other
+                      WHERE other.allocation_id = wish.allocation_id AND other.status = 'open') IS NULL
              RETURNING id, allocation_id, opened_seq
              ), newborn AS MATERIALIZED (
                 SELECT made.id, NULL::uuid AS operation_id, wish.event_id, $4::text AS source, $5::text AS actor,

@@ -23,8 +23,8 @@ pub struct Explained {
     pub reads: BTreeSet<String>,
     /// The tables that it read from their beginning to their end.
     pub read_whole: BTreeSet<String>,
-    /// The tables of which it gathered rows, or put them in order, before it knew which of them it is asked for.
-    pub gathered: BTreeSet<String>,
+    /// The indexes that it walked through before it knew which of their rows it is asked for: all of them, or to gather or sort them.
+    pub walked: BTreeSet<String>,
     /// Whether it was planned once for whatever it is asked.
     pub hot: bool,
 }
@@ -100,7 +100,7 @@ fn explained(message: &str) -> Option<Explained> {
         statement: words.join(" "),
         reads: BTreeSet::new(),
         read_whole: BTreeSet::new(),
-        gathered: BTreeSet::new(),
+        walked: BTreeSet::new(),
         hot: document["Settings"]["plan_cache_mode"] == "force_generic_plan",
     };
     read(&document["Plan"], false, &mut explained);
@@ -109,13 +109,14 @@ fn explained(message: &str) -> Option<Explained> {
 
 fn read(node: &Value, gathers: bool, explained: &mut Explained) {
     let (kind, table) = (node["Node Type"].as_str().unwrap_or_default(), &node["Relation Name"]);
-    if gathers {
-        explained.gathered.extend(table.as_str().map(str::to_owned));
-    }
     if let Some(index) = node["Index Name"].as_str() {
         // Which way it is walked, whether by way of a bitmap, and in the partition of which day, is of no concern.
         let dateless: Vec<&str> = index.split('_').filter(|word| !is_date(word)).collect();
-        explained.reads.insert(dateless.join("_"));
+        let index = dateless.join("_");
+        if gathers || !by_key(node["Index Cond"].as_str().unwrap_or_default()) {
+            explained.walked.insert(index.clone());
+        }
+        explained.reads.insert(index);
     } else if let Some(table) = table.as_str().filter(|_| kind == "Seq Scan") {
         explained.reads.insert(format!("all of {table}"));
         explained.read_whole.insert(table.to_owned());
@@ -124,6 +125,12 @@ fn read(node: &Value, gathers: bool, explained: &mut Explained) {
         let key_unknown = matches!(kind, "Hash" | "Merge Join");
         read(below, gathers || key_unknown, explained);
     }
+}
+
+/// Whether an index is asked for what somebody has said, or for what was found in another table, and not only for a constant.
+fn by_key(condition: &str) -> bool {
+    let said = condition.split('\'').step_by(2);
+    said.into_iter().any(|words| words.contains(['$', '.']))
 }
 
 fn is_date(word: &str) -> bool {

@@ -95,6 +95,13 @@ async fn what_an_allocation_costs_does_not_grow_with_those_before_it() {
     house.database.remove().await;
 }
 
+/// What is walked from its beginning: whatever is first in it is next, or all that is open is looked at, to see who can't pay for it.
+const WALKED: &[&str] = &[
+    "accounts_depleted",
+    "allocations_waiting",
+    "outbox_events_unpublished",
+    "usage_records_unsettled",
+];
 /// Keys that find as little as those that are taken when there is much.
 const AS_GOOD: &[&str] =
     &["lifecycle_log_event", "project_members_project", "sku_images_sku_image_key"];
@@ -128,9 +135,13 @@ async fn a_plan_that_was_made_while_there_was_nothing_is_one_by_keys() {
     drop(plans);
     let hot: Vec<&Explained> = all.iter().filter(|plan| plan.hot).collect();
     assert!(hot.len() > 40, "the plans were not told");
-    let wrong: Vec<_> =
-        hot.iter().filter(|plan| !plan.gathered.is_empty() || !plan.read_whole.is_empty()).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let wholes: Vec<_> = hot.iter().filter(|plan| !plan.read_whole.is_empty()).collect();
+    assert!(wholes.is_empty(), "{wholes:#?}");
+    let walks: Vec<_> = hot
+        .iter()
+        .filter(|plan| plan.walked.iter().any(|index| !WALKED.contains(&index.as_str())))
+        .collect();
+    assert!(walks.is_empty(), "{walks:#?}");
     let astray: Vec<_> = hot.iter().filter(|plan| !by_known_keys(plan)).collect();
     assert!(astray.is_empty(), "{astray:#?}");
     house.close().await;

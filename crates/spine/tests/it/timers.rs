@@ -1,14 +1,15 @@
 //! Timers go on whatever becomes of their work, and never overlap themselves.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spine::Wake;
 use spine::timer::{self, Timer};
 use store::Ring;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use conformance::bed::PATIENCE;
@@ -100,4 +101,28 @@ async fn a_timer_that_is_stepped_says_what_broke() {
         (error.to_string().as_str(), source.as_str()),
         ("the timer sweep failed", "it is broken")
     );
+}
+
+/// Each would need a connection of its own, again and again, in a process that has nothing else to do.
+#[tokio::test(start_paused = true)]
+async fn timers_of_one_period_run_one_after_another() {
+    let began = Instant::now();
+    let runs: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let timers = ["one", "two", "three"].map(|name| {
+        let runs = Arc::clone(&runs);
+        Timer::new(name, Duration::from_secs(5), move || {
+            runs.lock().unwrap().push(began.elapsed());
+            async { Ok::<_, String>(0) }
+        })
+    });
+    let stop = CancellationToken::new();
+    let over = async {
+        sleep(Duration::from_secs(16)).await;
+        stop.cancel();
+    };
+    tokio::join!(timer::run(timers.into(), Wake::new(), stop.clone()), over);
+    let runs = runs.lock().unwrap().clone();
+    assert_eq!(runs.len(), 12, "at once, and three times more: {runs:?}");
+    let later: BTreeSet<Duration> = runs[3..].iter().copied().collect();
+    assert_eq!(later.len(), 9, "two at one moment: {runs:?}");
 }

@@ -80,7 +80,8 @@ impl Change<'_> {
     /// What is bound are arrays: [`FIXED`]; then what checks and stamps need and what is kept; then, if anything is published, the places
     /// in the trace and an identity for each message.
     ///
-    /// The status is compared by `IS NOT DISTINCT FROM`, which no index can serve: with `=`, and statistics that call the
+    /// The log is asked row by row, by an expression that is never made a join: a join that is planned while the log is empty reads all of
+    /// it. The status is compared by `IS NOT DISTINCT FROM`, which no index can serve: with `=`, and statistics that call the
     /// status rare, the planner takes an index on status for the row's key and reads the whole fleet.
     pub(crate) fn statement(&self, from: &str, to: &str) -> String {
         let event = &self.machine.events[self.event];
@@ -112,19 +113,19 @@ impl Change<'_> {
         }
         format!(
             "WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at), \
-             wish AS MATERIALIZED (SELECT * FROM unnest({arrays}) AS wish ({columns})), \
-             known AS MATERIALIZED (SELECT log.entity_id AS id FROM wish JOIN lifecycle_log AS log \
-                ON log.entity_id = wish.id AND log.event_id = wish.event_id AND log.machine = '{machine}'), \
+             wish AS MATERIALIZED (SELECT *, (SELECT true FROM lifecycle_log AS log \
+                WHERE log.entity_id = wish.id AND log.event_id = wish.event_id AND log.machine = '{machine}') AS known \
+                FROM unnest({arrays}) AS wish ({columns})), \
              moved AS (UPDATE {table} AS held SET status = '{to}', seq = held.seq + 1, status_at = (SELECT at FROM moment){sets} \
                 FROM wish \
                 WHERE held.id = wish.id AND held.status IS NOT DISTINCT FROM '{from}' AND held.seq = wish.seq{conditions} \
-                AND NOT EXISTS (SELECT 1 FROM known WHERE known.id = wish.id) \
+                AND wish.known IS NULL \
                 RETURNING held.id, held.seq, {watched} AS watched, {carried}), \
              logged AS (INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, \
                 operation_id, source, actor, cause, reason, occurred_at) \
                 SELECT '{machine}', id, seq, event_id, '{event}', '{from}', '{to}', operation_id, source, actor, cause, reason, at \
                   FROM moved, moment){messages} \
-             SELECT wish.id, moved.id IS NOT NULL, EXISTS (SELECT 1 FROM known WHERE known.id = wish.id), moved.watched \
+             SELECT wish.id, moved.id IS NOT NULL, wish.known IS NOT NULL, moved.watched \
                FROM wish LEFT JOIN moved ON moved.id = wish.id",
             table = self.table,
             event = event.code,

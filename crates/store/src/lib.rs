@@ -177,12 +177,11 @@ impl Store {
         let pool = Pool::new(connect.clone(), sizes(few, LASTS))?;
         // There is a database.
         pool.acquire().await?.settle();
-        // One plan for each of these, whatever is asked: to plan them takes longer than to run them. Row by row and by indexes, also
-        // while a table is so small that it would rather be gathered whole: the plan is kept when it has grown.
+        // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is
+        // so small that it would rather be read whole: the plan is kept when it has grown.
         let planned = connect
             .options([("plan_cache_mode", "force_generic_plan")])
-            .options([("enable_seqscan", "off")])
-            .options([("enable_hashjoin", "off"), ("enable_mergejoin", "off")]);
+            .options([("enable_seqscan", "off")]);
         let hot = match many {
             Some(many) => Pool::new(planned, sizes(many, PLANS_LAST))?,
             None => pool.clone(),

@@ -1,6 +1,8 @@
 //! The outbox on its way out: facts become deliveries, one for each consumer that hears them, in the order in which they
 //! were written. What can't be read is put aside, and never in the way of the rest.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::Code as _;
@@ -59,62 +61,90 @@ pub struct Relayed {
 /// When the database fails; nothing has moved then.
 pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Error> {
     let mut tx = store.begin().await?;
-    let rows = claim(&mut tx).await?;
+    let rows = deliver(&mut tx, hearers).await?;
     let Some(oldest) = rows.first() else {
         tx.rollback().await?;
         return Ok(Relayed::default());
     };
     let lag_seconds = oldest.try_get(3)?;
-    let mut route = Route::default();
+    let mut read = Read::default();
     for row in &rows {
-        route.add(row, hearers)?;
+        read.add(row, hearers)?;
     }
-    for consumer in route.touched() {
+    for consumer in std::mem::take(&mut read.touched) {
         tx.rings(Ring::Consumer(consumer.to_owned()));
     }
-    let (published, unreadable) = (route.published.len(), route.unreadable.len());
-    let moved = std::mem::take(&mut route.moved);
-    route.write(&mut tx).await?;
+    let unreadable = read.unreadable.len();
+    let moved = std::mem::take(&mut read.moved);
+    if unreadable > 0 {
+        read.put_aside(&mut tx, hearers).await?;
+    }
     tx.commit().await?;
-    Ok(Relayed { moved, published, unreadable, lag_seconds })
+    Ok(Relayed { moved, published: rows.len(), unreadable, lag_seconds })
 }
 
-/// The oldest unpublished facts, locked.
+/// The oldest unpublished facts, locked, delivered to whoever hears them and has not heard of them, and published: all of it by one
+/// statement. Whoever can't be read is delivered too, and put aside afterwards.
 ///
 /// Relays wait for each other's rows instead of skipping them: with SKIP LOCKED a second relay could deliver the second
 /// fact about a row before the first relay has committed the first one. All of them lock in the order of the positions,
 /// so they do not wait in a circle; and whoever sees a fact also sees the facts before it about the same row, because
 /// those were committed before it could be written.
-async fn claim(tx: &mut Tx) -> Result<Vec<PgRow>, Error> {
+async fn deliver(tx: &mut Tx, hearers: &[Hearer<'_>]) -> Result<Vec<PgRow>, Error> {
+    let (mut consumers, mut subjects) = (Vec::new(), Vec::new());
+    for hearer in hearers {
+        for subject in hearer.subjects {
+            consumers.push(hearer.consumer);
+            subjects.push(subject.code());
+        }
+    }
     let rows = sqlx::query(
-        "SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent, heard
-           FROM outbox_events
-          WHERE published_at IS NULL
-          ORDER BY position
-          LIMIT $1
-            FOR UPDATE",
+        "WITH fact AS MATERIALIZED (
+             SELECT id, subject, entity_id, seq, payload, occurred_at, traceparent, heard
+               FROM outbox_events
+              WHERE published_at IS NULL
+              ORDER BY position
+              LIMIT $1
+                FOR UPDATE
+         ), delivered AS (
+             INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at)
+             SELECT hearer.consumer, fact.id, fact.entity_id, fact.seq,
+                    jsonb_build_object('id', fact.id, 'subject', fact.subject, 'fact', fact.payload, 'traceparent', fact.traceparent),
+                    -- Due since ever: no clock is asked, so none can be behind and hold it up.
+                    'epoch'::timestamptz
+               FROM fact
+               JOIN unnest($2::text[], $3::text[]) AS hearer (consumer, subject) ON hearer.subject = fact.subject
+              WHERE hearer.consumer = ANY (fact.heard) IS NOT TRUE
+                 ON CONFLICT (consumer, event_id) DO NOTHING
+         ), published AS (
+             UPDATE outbox_events
+                SET published_at = clock_timestamp()
+              WHERE id = ANY (ARRAY(SELECT id FROM fact))
+         )
+         SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent, heard
+           FROM fact",
     )
     .bind(BATCH)
+    .bind(consumers)
+    .bind(subjects)
     .fetch_all(tx.connection())
     .await?;
     Ok(rows)
 }
 
-/// Where the facts of one batch go, as the arrays that are written.
+/// What a batch says.
 #[derive(Default)]
-struct Route<'a> {
+struct Read<'a> {
     moved: Vec<Moved>,
-    published: Vec<Uuid>,
-    consumers: Vec<&'a str>,
-    events: Vec<Uuid>,
+    /// Who is told of something.
+    touched: BTreeSet<&'a str>,
     unreadable: Vec<Uuid>,
     reasons: Vec<String>,
 }
 
-impl<'a> Route<'a> {
+impl<'a> Read<'a> {
     fn add(&mut self, row: &PgRow, hearers: &[Hearer<'a>]) -> Result<(), Error> {
         let id: Uuid = row.try_get(0)?;
-        self.published.push(id);
         match read(row)? {
             Ok((subject, fact)) => {
                 let heard: Option<Vec<String>> = row.try_get(5)?;
@@ -123,15 +153,12 @@ impl<'a> Route<'a> {
                     hearer.subjects.contains(&subject)
                         && !heard.iter().any(|by| by == hearer.consumer)
                 };
-                let before = self.events.len();
-                for hearer in hearers.iter().filter(hears) {
-                    self.consumers.push(hearer.consumer);
-                    self.events.push(id);
-                }
-                if self.events.len() > before {
+                let mut hearing = hearers.iter().filter(hears).peekable();
+                if hearing.peek().is_some() {
                     let traceparent = row.try_get(4)?;
                     self.moved.push(Moved { event_id: id, subject, fact, traceparent });
                 }
+                self.touched.extend(hearing.map(|hearer| hearer.consumer));
             }
             Err(reason) => {
                 tracing::warn!(event_id = %id, reason, "a fact in the outbox can't be read");
@@ -142,45 +169,30 @@ impl<'a> Route<'a> {
         Ok(())
     }
 
-    fn touched(&self) -> Vec<&'a str> {
-        let mut touched = self.consumers.clone();
-        touched.sort_unstable();
-        touched.dedup();
-        touched
-    }
-
-    async fn write(self, tx: &mut Tx) -> Result<(), Error> {
+    /// Those that nobody can read are dead letters of the relay, and nobody else's.
+    async fn put_aside(self, tx: &mut Tx, hearers: &[Hearer<'_>]) -> Result<(), Error> {
+        let consumers: Vec<&str> = hearers.iter().map(|hearer| hearer.consumer).collect();
         sqlx::query(
-            "WITH delivered AS (
-                 INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at)
-                 SELECT addressed.consumer, event.id, event.entity_id, event.seq,
-                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload,
-                                           'traceparent', event.traceparent),
-                        -- Due since ever: no clock is asked, so none can be behind and hold it up.
-                        'epoch'::timestamptz
-                   FROM unnest($1::text[], $2::uuid[]) AS addressed (consumer, event_id)
-                   JOIN outbox_events AS event ON event.id = addressed.event_id
-                     ON CONFLICT (consumer, event_id) DO NOTHING
-             ), died AS (
-                 INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at, reason, dead_at)
-                 SELECT $6, event.id, event.entity_id, event.seq,
-                        jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload,
-                                           'traceparent', event.traceparent),
-                        'epoch'::timestamptz, unreadable.reason, clock_timestamp()
-                   FROM unnest($3::uuid[], $4::text[]) AS unreadable (event_id, reason)
-                   JOIN outbox_events AS event ON event.id = unreadable.event_id
-                     ON CONFLICT (consumer, event_id) DO NOTHING
+            "WITH unreadable AS MATERIALIZED (
+                 SELECT * FROM unnest($1::uuid[], $2::text[]) AS unreadable (event_id, reason)
+             ), taken_back AS (
+                 DELETE FROM bus_deliveries
+                  USING unreadable
+                  WHERE bus_deliveries.event_id = unreadable.event_id AND consumer = ANY ($4)
              )
-             UPDATE outbox_events
-                SET published_at = clock_timestamp()
-              WHERE id = ANY ($5::uuid[])",
+             INSERT INTO bus_deliveries (consumer, event_id, entity_id, seq, message, due_at, reason, dead_at)
+             SELECT $3, event.id, event.entity_id, event.seq,
+                    jsonb_build_object('id', event.id, 'subject', event.subject, 'fact', event.payload,
+                                       'traceparent', event.traceparent),
+                    'epoch'::timestamptz, unreadable.reason, clock_timestamp()
+               FROM unreadable
+               JOIN outbox_events AS event ON event.id = unreadable.event_id
+                 ON CONFLICT (consumer, event_id) DO NOTHING",
         )
-        .bind(self.consumers)
-        .bind(self.events)
         .bind(self.unreadable)
         .bind(self.reasons)
-        .bind(self.published)
         .bind(RELAY)
+        .bind(consumers)
         .execute(tx.connection())
         .await?;
         Ok(())

@@ -91,8 +91,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "capacity is free at once only if nothing was ever handed to a node",
         edits: &[(
             TASKS,
-            "WHERE allocation_id = wish.id AND (dispatch > 0 OR status IN ('queued', 'dispatched')))",
-            "WHERE allocation_id = wish.id AND status = 'dispatched')",
+            "WHERE dispatch > 0 OR status IN ('queued', 'dispatched'))",
+            "WHERE status = 'dispatched')",
         )],
     },
     Mutant {
@@ -182,8 +182,8 @@ pub(super) const LIST: &[Mutant] = &[
         guards: "a fact leaves the outbox only as a delivery to everybody who hears it",
         edits: &[(
             OUTBOX,
-            "for hearer in hearers.iter().filter(hears) {",
-            "for hearer in hearers.iter().filter(hears).skip(1) {",
+            "    for hearer in hearers {",
+            "    for hearer in hearers.iter().skip(1) {",
         )],
     },
     Mutant {

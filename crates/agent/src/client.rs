@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL, PROTOCOL_HEADER,
-    PhaseBatch, Renewal, SignedTask, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS,
+    PhaseBatch, Renewal, SignedTask, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS_MAX,
 };
 use wire::problem::Problem;
 
@@ -31,7 +31,7 @@ pub const SERVER_NAME: &str = "gateway.berth.internal";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS + 10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(WAIT_SECONDS_MAX + 10);
 /// A gateway that is gone without a word is noticed while a long poll is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -125,7 +125,8 @@ impl Gateway for HttpGateway {
 
     fn wait(&self) -> Answer<'_, Vec<SignedTask>> {
         Box::pin(async move {
-            let url = self.address.url(&format!("tasks/wait?most={TASKS_MAX}"));
+            let wanted = format!("tasks/wait?most={TASKS_MAX}&seconds={WAIT_SECONDS_MAX}");
+            let url = self.address.url(&wanted);
             let response = send(self.client().get(url).timeout(WAIT_TIMEOUT)).await?;
             if response.status() == StatusCode::NO_CONTENT {
                 return Ok(Vec::new());

@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wire::node::{
     Acknowledged, Certificate, Enrolment, Heartbeat, HeartbeatAnswer, PROTOCOL_HEADER, PhaseBatch,
-    Renewal, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS,
+    Renewal, TASKS_MAX, TaskBatch, TaskResult, WAIT_SECONDS, WAIT_SECONDS_MAX,
 };
 use wire::problem::ProblemCode;
 
@@ -55,7 +55,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 const PROTOCOL_UNSAID: u16 = 1;
 
 /// How long any request may take. Longer than the longest wait.
-const WHOLE: Duration = Duration::from_secs(WAIT_SECONDS * 2);
+const WHOLE: Duration = Duration::from_secs(WAIT_SECONDS_MAX * 2);
 
 /// How much of anything an agent may have: few requests at a time, and a connection for every agent of a large fleet.
 pub fn limits() -> Limits {
@@ -300,21 +300,31 @@ async fn finish(
     Ok(Json(task::finish(&gateway.ctx, &identity, NodeTaskId(id), &result).await?))
 }
 
-/// How many tasks an agent takes at once.
+/// How many tasks an agent takes at once, and how long it waits for them.
 #[derive(Deserialize)]
 struct Wanted {
     most: Option<u16>,
+    seconds: Option<u64>,
 }
 
-fn most(parts: &Parts) -> Result<Option<u16>, Refusal> {
-    let wanted = Query::<Wanted>::try_from_uri(&parts.uri).ok().map(|Query(wanted)| wanted.most);
-    match wanted {
-        Some(Some(0)) | None => {
-            let detail =
-                "The parameter most says how many tasks are taken at once: a number from 1.";
-            Err(Refusal::new(ProblemCode::BadRequest, detail))
+impl Wanted {
+    fn of(parts: &Parts) -> Result<Wanted, Refusal> {
+        match Query::<Wanted>::try_from_uri(&parts.uri) {
+            Ok(Query(wanted)) if wanted.most != Some(0) && wanted.seconds != Some(0) => Ok(wanted),
+            _ => {
+                let detail = "The parameter most says how many tasks are taken at once, and seconds how long to wait for them: numbers from 1.";
+                Err(Refusal::new(ProblemCode::BadRequest, detail))
+            }
         }
-        Some(most) => Ok(most.map(|most| most.min(TASKS_MAX))),
+    }
+
+    fn most(&self) -> Option<u16> {
+        self.most.map(|most| most.min(TASKS_MAX))
+    }
+
+    fn patience(&self) -> Duration {
+        let seconds = self.seconds.unwrap_or(WAIT_SECONDS).min(WAIT_SECONDS_MAX);
+        polls::about(Duration::from_secs(seconds))
     }
 }
 
@@ -323,7 +333,7 @@ fn most(parts: &Parts) -> Result<Option<u16>, Refusal> {
 async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
     let parts = request.into_parts().0;
     let asking = Asking::of(&parts)?;
-    let most = most(&parts)?;
+    let wanted = Wanted::of(&parts)?;
     let first = asking.met.get().is_none();
     let (met, identity) = gateway.meet(&asking).await?;
     let (node, mut known, mut asked) = (identity.node_id, first.then_some(identity), first);
@@ -333,12 +343,12 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
     let mut look = met.look();
     let mut roll_call = pin!(gateway.roll_call.of(asking.certificate));
     let last = gateway.ending.is_draining();
-    let patience = if last { LAST_WAIT } else { polls::patience() };
+    let patience = if last { LAST_WAIT } else { wanted.patience() };
     let mut over = pin!(timeout(patience, pending::<()>()));
     loop {
         if let Some(look) = look.take() {
             // Whoever waits for work has room for what it waits for, and none for what it does in between.
-            let claim = Box::pin(gateway.claim(&asking, known.take(), most));
+            let claim = Box::pin(gateway.claim(&asking, known.take(), wanted.most()));
             if let Some(handed_out) = claim.await? {
                 return Ok(handed_out);
             }

@@ -417,8 +417,10 @@ pub struct Acknowledged {
 /// The most tasks that a `GET /agent/v1/tasks/wait?most=…` is handed at once. Who does not say how many is handed one, and not as a
 /// [`TaskBatch`].
 pub const TASKS_MAX: u16 = 16;
-/// How long a `GET /agent/v1/tasks/wait` waits before it answers 204.
+/// How long a `GET /agent/v1/tasks/wait` waits before it answers 204, for who does not say how long it is to be.
 pub const WAIT_SECONDS: u64 = 30;
+/// The longest that a `GET /agent/v1/tasks/wait?seconds=…` waits. Heartbeats keep the connection alive meanwhile.
+pub const WAIT_SECONDS_MAX: u64 = 60;
 
 impl Provision {
     /// Whether it is a whole machine.

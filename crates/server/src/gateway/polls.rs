@@ -8,7 +8,6 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use domain::ids::NodeId;
 use tokio_util::sync::CancellationToken;
-use wire::node::WAIT_SECONDS;
 
 /// The waits of this process.
 #[derive(Default)]
@@ -70,23 +69,23 @@ impl Drop for Poll<'_> {
     }
 }
 
-/// How long one wait lasts: a tenth more or less each time, so that a fleet does not come back all at once.
-pub(super) fn patience() -> Duration {
+/// How long one wait lasts: up to a tenth less each time, so that a fleet does not come back all at once.
+pub(super) fn about(patience: Duration) -> Duration {
     let mut dice = [128_u8];
-    // Without randomness it lasts as long as it should on average.
+    // Without randomness it lasts as long as on average.
     let _ = rand::fill(&mut dice);
-    let around = 0.9 + 0.2 * f64::from(dice[0]) / 255.0;
-    Duration::from_secs(WAIT_SECONDS).mul_f64(around)
+    patience.mul_f64(0.9 + 0.1 * f64::from(dice[0]) / 255.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use domain::ids::NodeId;
     use futures::FutureExt as _;
     use uuid::Uuid;
-    use wire::node::WAIT_SECONDS;
 
-    use super::{Polls, patience};
+    use super::{Polls, about};
 
     #[test]
     fn a_newer_wait_of_a_node_ends_the_older_one() {
@@ -107,8 +106,8 @@ mod tests {
     #[test]
     fn waits_differ_by_a_tenth_at_most() {
         for _ in 0..100 {
-            let lasts = patience().as_secs_f64() / WAIT_SECONDS as f64;
-            assert!((0.89..=1.11).contains(&lasts), "{lasts}");
+            let lasts = about(Duration::from_secs(60)).as_secs_f64() / 60.0;
+            assert!((0.89..=1.0).contains(&lasts), "{lasts}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Agents are replaced after the control plane, one by one: who speaks the version before is understood, in the words that
 //! were kept of it, and spoken to in them.
 
+use std::time::Duration;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use wire::node::{PROTOCOL, PROTOCOL_HEADER, PROTOCOL_OLDEST, SignedTask, TaskBatch};
@@ -103,7 +105,7 @@ async fn an_agent_that_takes_several_tasks_is_handed_them_at_once() {
         let request = agent.link.request(Method::GET, path).header(PROTOCOL_HEADER, PROTOCOL);
         request.send().await.expect("an answer")
     };
-    for nonsense in ["most=0", "most=-1", "most=many", "most=70000"] {
+    for nonsense in ["most=0", "most=-1", "most=many", "most=70000", "seconds=0", "seconds=long"] {
         let answer = wait(&format!("tasks/wait?{nonsense}")).await;
         assert_eq!(problem(answer).await, (400, "bad_request".to_owned()), "{nonsense}");
     }
@@ -113,6 +115,9 @@ async fn an_agent_that_takes_several_tasks_is_handed_them_at_once() {
     assert!(two.tasks.iter().all(|task| task.task_id != one.task_id));
     let rest: TaskBatch = wait("tasks/wait?most=60000").await.json().await.expect("a batch");
     assert_eq!(rest.tasks.len(), 1, "what is left");
+    // Who says for how long waits no longer.
+    let wait = tokio::time::timeout(Duration::from_secs(10), wait("tasks/wait?most=2&seconds=1"));
+    assert_eq!(wait.await.expect("it is over").status(), StatusCode::NO_CONTENT);
     drop(agent);
     site.close().await;
 }

@@ -104,6 +104,7 @@ async fn a_timer_that_is_stepped_says_what_broke() {
 }
 
 /// Each would need a connection of its own, again and again, in a process that has nothing else to do.
+#[expect(clippy::disallowed_methods, reason = "nobody waits: the clock of this test stands still")]
 #[tokio::test(start_paused = true)]
 async fn timers_of_one_period_run_one_after_another() {
     let began = Instant::now();

@@ -25,8 +25,6 @@ use crate::product::{Product, new_id, pause};
 /// How often somebody asks for an allocation, which is given back at once.
 const ASK_EVERY: Duration = Duration::from_millis(40);
 const NODES: usize = 30;
-/// What every account is given, so that nobody runs out.
-const FUNDS_MINOR: i64 = 100_000_000;
 
 /// One answer: what was asked for, when it came, and how long that took from the moment at which it was to be sent.
 struct Answer {
@@ -103,11 +101,7 @@ async fn furnish(product: &Product, sql: &PgPool) -> anyhow::Result<()> {
     let accounts: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM accounts WHERE owner_id IS NULL").fetch_all(sql).await?;
     for account in accounts {
-        let gift =
-            json!({ "account_id": account, "amount_minor": FUNDS_MINOR, "reason": "for a bench" });
-        let path = "/admin/ledger/adjustments";
-        let (status, said) = product.post(&product.operator, path, new_id(), &gift).await?;
-        ensure!(status == 201, "an adjustment: {status} {said}");
+        product.give(account).await?;
     }
     as_owner(sql, &insert_records("date_trunc('minute', clock_timestamp(), 'UTC')", RECORDS)).await
 }

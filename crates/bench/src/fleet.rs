@@ -9,9 +9,11 @@ use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sqlx::PgPool;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::null;
 use crate::product::{Product, new_id};
@@ -66,6 +68,13 @@ impl Product {
                 crew.recruits = rest;
             }
         }
+        // What becomes active is charged minute by minute, and there is more of it than a newcomer's gift pays for.
+        let sql = PgPool::connect(&self.database()).await?;
+        let owned = "SELECT id FROM accounts WHERE owner_id IS NOT NULL";
+        for account in sqlx::query_scalar::<_, Uuid>(owned).fetch_all(&sql).await? {
+            self.give(account).await?;
+        }
+        sql.close().await;
         self.until_ready(count).await
     }
 

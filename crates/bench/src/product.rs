@@ -14,6 +14,8 @@ use uuid::Uuid;
 /// How long a start may take, recovery of the database included.
 const START_ATTEMPTS: u32 = 1_200;
 const ATTEMPT: Duration = Duration::from_millis(50);
+/// What an account is given, so that nobody runs out.
+const FUNDS_MINOR: i64 = 100_000_000;
 
 /// What `setpriv` is told, which then becomes what it is given: killed with the thread that started it, so that a bench that is killed
 /// leaves nothing running.
@@ -242,6 +244,16 @@ impl Product {
     }
 
     /// Waits until it says that everything is there, the nodes too.
+    /// Gives an account more than it will need, as an operator does.
+    pub(crate) async fn give(&self, account: Uuid) -> anyhow::Result<()> {
+        let gift =
+            json!({ "account_id": account, "amount_minor": FUNDS_MINOR, "reason": "for a bench" });
+        let path = "/admin/ledger/adjustments";
+        let (status, said) = self.post(&self.operator, path, new_id(), &gift).await?;
+        ensure!(status == 201, "an adjustment: {status} {said}");
+        Ok(())
+    }
+
     pub(crate) async fn until_announced(&self) -> anyhow::Result<()> {
         for _ in 0..START_ATTEMPTS {
             if self.folder.join("berth/running.json").is_file() {

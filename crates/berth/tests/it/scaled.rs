@@ -33,7 +33,8 @@ fn whole_trace(collector: &Collector, calling: &Calling) -> Vec<Span> {
     let mut spans = Vec::new();
     for _ in 0..3_000 {
         spans = collector.of_trace(calling.trace);
-        let ends = spans.iter().any(|span| span.name == "notifier: provisioning.active");
+        let told = |name: &str| spans.iter().any(|span| span.name == name);
+        let ends = told("notifier: provisioning.active") && told("relay: provisioning.active");
         let processes: BTreeSet<&str> = spans.iter().map(|span| span.process.as_str()).collect();
         if ends && processes.len() >= 5 && orphans(&spans, calling).is_empty() {
             return spans;

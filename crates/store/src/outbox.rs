@@ -84,7 +84,7 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
 }
 
 /// The oldest unpublished facts, locked, delivered to whoever hears them and has not heard of them, and published: all of it by one
-/// statement. Whoever can't be read is delivered too, and put aside afterwards.
+/// statement. What can't be read is delivered too, and taken back and put aside before anybody sees it.
 ///
 /// Relays wait for each other's rows instead of skipping them: with SKIP LOCKED a second relay could deliver the second
 /// fact about a row before the first relay has committed the first one. All of them lock in the order of the positions,

@@ -49,9 +49,12 @@ pub(crate) struct Order {
 /// What it saw. Times are in milliseconds.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Saw {
-    /// How long they came, and how many.
+    /// How long they came, how many, and how many of them found a connection to ask on.
     pub(crate) lasted: f64,
     pub(crate) came: u64,
+    pub(crate) asked: u64,
+    /// The share of looks at which every connection waited for its answer.
+    pub(crate) full: f64,
     /// How many were served while they came: what is served afterwards is not served against a crowd.
     pub(crate) served_meanwhile: u64,
     pub(crate) answers: BTreeMap<u16, u64>,
@@ -231,9 +234,9 @@ impl Tally {
         Some(client)
     }
 
-    fn crowd_is_over(&mut self, began: Instant, came: u64) {
+    fn crowd_is_over(&mut self, began: Instant, came: u64, asked: u64) {
         self.saw.lasted = began.elapsed().as_secs_f64();
-        self.saw.came = came;
+        (self.saw.came, self.saw.asked) = (came, asked);
         self.saw.served_meanwhile = self.saw.granted();
     }
 
@@ -257,7 +260,7 @@ async fn closed(order: &Arc<Order>, clients: usize) -> Saw {
             running.spawn(ask(Arc::clone(order), client, now()));
             came += 1;
         } else if tally.saw.lasted == 0.0 {
-            tally.crowd_is_over(began, came);
+            tally.crowd_is_over(began, came, came);
         }
     }
     tally.end()
@@ -265,7 +268,8 @@ async fn closed(order: &Arc<Order>, clients: usize) -> Saw {
 
 async fn open(order: &Arc<Order>, per_second: f64) -> Saw {
     let (mut tally, mut running) = (Tally::default(), JoinSet::new());
-    let (mut idle, mut came) = (Vec::new(), 0_u64);
+    let (mut idle, mut came, mut asked) = (Vec::new(), 0_u64, 0_u64);
+    let (mut looks, mut full) = (0_u64, 0_u64);
     let (began, mut ticks) = (now(), interval(Duration::from_millis(1)));
     while began.elapsed().as_secs_f64() < order.seconds {
         ticks.tick().await;
@@ -273,14 +277,20 @@ async fn open(order: &Arc<Order>, per_second: f64) -> Saw {
             idle.extend(tally.count(asked));
         }
         let due = began.elapsed().as_secs_f64().min(order.seconds) * per_second;
-        // A crowd has so many connections: who finds none of them free waits, and for them it has begun.
-        while came < due as u64 && running.len() < CONNECTIONS_MAX {
-            let meant = began + Duration::from_secs_f64(came as f64 / per_second);
-            running.spawn(ask(Arc::clone(order), idle.pop(), meant));
+        // A crowd has so many connections: who finds all of them waiting for an answer has come, and goes again.
+        while came < due as u64 {
+            if running.len() < CONNECTIONS_MAX {
+                let meant = began + Duration::from_secs_f64(came as f64 / per_second);
+                running.spawn(ask(Arc::clone(order), idle.pop(), meant));
+                asked += 1;
+            }
             came += 1;
         }
+        looks += 1;
+        full += u64::from(running.len() == CONNECTIONS_MAX);
     }
-    tally.crowd_is_over(began, came);
+    tally.crowd_is_over(began, came, asked);
+    tally.saw.full = full as f64 / looks.max(1) as f64;
     while let Some(Ok(asked)) = running.join_next().await {
         tally.count(asked);
     }

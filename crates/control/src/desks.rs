@@ -16,7 +16,7 @@ use crate::policies::Current;
 /// What is only read. A batch is a statement.
 const READS: Limits = Limits { at_once: 1, batch_max: 64 };
 /// What is written. A batch is a transaction: short enough that nobody in it waits for long.
-const WRITES: Limits = Limits { at_once: 2, batch_max: 32 };
+const WRITES: Limits = Limits { at_once: 2, batch_max: 64 };
 
 /// See the module.
 #[derive(Clone, Debug)]

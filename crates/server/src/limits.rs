@@ -50,6 +50,10 @@ pub struct Limits {
     pub in_flight_min: usize,
     /// How soon most of them should be answered: while they are not, fewer are let in.
     pub soon: Duration,
+    /// How many who find no place are told so at once, in a second; more are told at this pace.
+    pub refusals_per_second: NonZeroU32,
+    /// How long they wait for it at most.
+    pub refusal_held: Duration,
     /// How often a token may be used in a minute.
     pub token_per_minute: NonZeroU32,
     /// How often it may be used at once.
@@ -94,6 +98,8 @@ impl Default for Limits {
             in_flight_max: 1_024,
             in_flight_min: 64,
             soon: Duration::from_millis(200),
+            refusals_per_second: count(1_000),
+            refusal_held: Duration::from_secs(1),
             token_per_minute: count(600),
             token_burst: count(200),
             login_per_minute: count(10),

@@ -271,7 +271,10 @@ impl<A: Accept> Hall<A> {
             async move {
                 let mut answer = match admitted {
                     Ok(place) => hall.run(request, (from, peer), place).await?,
-                    Err(turned_away) => *turned_away,
+                    Err(turned_away) => {
+                        hall.hold(turned_away.told_in).await;
+                        turned_away.told()
+                    }
                 };
                 if hall.ending.is_draining() && version <= Version::HTTP_11 {
                     let close = HeaderValue::from_static("close");
@@ -320,6 +323,17 @@ impl<A: Accept> Hall<A> {
             place.answered();
         }
         Ok(answer)
+    }
+
+    /// Until it is somebody's turn to be turned away. Nobody is held who could go to another process.
+    async fn hold(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        tokio::select! {
+            () = self.ending.draining() => {}
+            () = rest(time) => {}
+        }
     }
 
     /// Returns when the connection is to be ended. One that speaks HTTP/2 is told so early, and its client loses nothing by it.

@@ -120,7 +120,11 @@ impl<Q: Send + 'static, A: Send + 'static> Shift<Q, A> {
         // A runtime that is shutting down has nobody left who waits.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            while let Some((batch, answers)) = shift.desk.next(shift.in_hand) {
+            loop {
+                // Whoever is about to ask does so first. Where nobody is, this is over at once; where many are, each would else be
+                // a batch of their own for as long as a batch is done sooner than the next one is read from its connection.
+                tokio::task::yield_now().await;
+                let Some((batch, answers)) = shift.desk.next(shift.in_hand) else { break };
                 shift.in_hand = batch.len();
                 let (name, count) = (shift.desk.name, batch.len() as u64);
                 metrics::counter!("berth_batches_total", "desk" => name).increment(1);

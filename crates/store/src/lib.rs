@@ -87,6 +87,13 @@ const PLANS_LAST: Duration = Duration::from_secs(60);
 /// How long any other does.
 const LASTS: Duration = Duration::from_secs(30 * 60);
 
+/// How many statements a connection keeps prepared: all that there are, where they are asked again and again.
+const HOT_STATEMENTS: usize = 512;
+
+/// And where timers ask: what is asked once in several seconds is not worth the memory of its plan, which the database holds for
+/// as long as the connection lasts.
+const FEW_STATEMENTS: usize = 16;
+
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -159,7 +166,7 @@ impl Store {
         // The limit belongs to the connection, so that no transaction pays a round trip for it.
         let connect = connect
             .application_name("berth")
-            .statement_cache_capacity(512)
+            .statement_cache_capacity(HOT_STATEMENTS)
             .options([("idle_in_transaction_session_timeout", idle.as_str())])
             // Statements here are short: to compile one would take longer than to run it.
             .options([("jit", "off")])
@@ -174,7 +181,9 @@ impl Store {
             lasts,
             uses: uses.clone(),
         };
-        let pool = Pool::new(connect.clone(), sizes(few, LASTS))?;
+        let statements = if many.is_some() { FEW_STATEMENTS } else { HOT_STATEMENTS };
+        let rarely = connect.clone().statement_cache_capacity(statements);
+        let pool = Pool::new(rarely, sizes(few, LASTS))?;
         // There is a database.
         pool.acquire().await?.settle();
         // One plan for each of these, whatever is asked: to plan them takes longer than to run them. By indexes, also while a table is

@@ -1,5 +1,6 @@
 //! How many requests are let in at a time: as many as are answered soon, which is found out as they come. Who is not let in is turned
-//! away before anything but the head is read, in words that were put together before.
+//! away before anything but the head is read, in words that were put together before. A few are told so at once, many at a pace:
+//! else who asks again as soon as they are refused takes the time of those inside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,22 +57,22 @@ impl Gate {
     /// A place for a request; none for one that needs none.
     ///
     /// # Errors
-    /// What it is answered with when as many are inside as are let in.
+    /// When as many are inside as are let in.
     pub(super) fn admit<B>(
         self: &Arc<Self>,
         request: &Request<B>,
-    ) -> Result<Option<Place>, Box<Response<Body>>> {
+    ) -> Result<Option<Place>, TurnedAway> {
         if is_let_in(request.method(), request.uri().path()) {
             return Ok(None);
         }
-        if self.tide().enter() {
-            return Ok(Some(Place { gate: Arc::clone(self), since: now(), answered: false }));
+        let since = now();
+        match self.tide().enter(since) {
+            Ok(()) => Ok(Some(Place { gate: Arc::clone(self), since, answered: false })),
+            Err(told_in) => {
+                let (gate, name) = (Arc::clone(self), name_of(request.headers()));
+                Err(TurnedAway { gate, name, told_in })
+            }
         }
-        self.refused.increment(1);
-        self.turned_away.increment(1);
-        // One after the other gets the next second: as even as chance, and cheaper.
-        let turn = self.shed.fetch_add(1, Ordering::Relaxed) as usize % SPREAD.len();
-        Err(Box::new(self.words.told(name_of(request.headers()), turn)))
     }
 
     /// What is behind the lock is whole after every statement, so a panic elsewhere spoils nothing.
@@ -133,6 +134,35 @@ impl Drop for Place {
     }
 }
 
+/// A request that finds no place. It is held until it is its turn to be told so, and leaves the line when it is dropped.
+#[derive(Debug)]
+pub(super) struct TurnedAway {
+    gate: Arc<Gate>,
+    name: Uuid,
+    /// How long it waits for its turn.
+    pub(super) told_in: Duration,
+}
+
+impl TurnedAway {
+    /// What it is answered with.
+    pub(super) fn told(self) -> Response<Body> {
+        let gate = &self.gate;
+        gate.refused.increment(1);
+        gate.turned_away.increment(1);
+        // One after the other gets the next second: as even as chance, and cheaper.
+        let turn = gate.shed.fetch_add(1, Ordering::Relaxed) as usize % SPREAD.len();
+        gate.words.told(self.name, turn)
+    }
+}
+
+impl Drop for TurnedAway {
+    fn drop(&mut self) {
+        if !self.told_in.is_zero() {
+            self.gate.tide().held -= 1;
+        }
+    }
+}
+
 /// How soon there was an answer.
 #[derive(Clone, Copy, Debug)]
 enum Soon {
@@ -165,6 +195,38 @@ struct Tide {
     /// How many were turned away since the log has said so, and when that was.
     turned_away: u64,
     told: Option<Instant>,
+    line: Line,
+    /// How many of those who are turned away wait to be told so.
+    held: usize,
+}
+
+/// The turns of those who are turned away.
+#[derive(Debug)]
+struct Line {
+    /// When it is the next one's turn, how long after the one before, and how far ahead at most.
+    next: Instant,
+    every: Duration,
+    longest: Duration,
+    /// How many may wait.
+    most: usize,
+}
+
+impl Line {
+    fn new(limits: &Limits) -> Line {
+        Line {
+            next: now(),
+            every: Duration::from_secs(1) / limits.refusals_per_second.get(),
+            longest: limits.refusal_held,
+            most: limits.connections_max,
+        }
+    }
+
+    /// How long the next one waits.
+    fn stand(&mut self, now: Instant) -> Duration {
+        let turn = self.next.max(now);
+        self.next = (turn + self.every).min(now + self.longest);
+        turn.saturating_duration_since(now)
+    }
 }
 
 impl Tide {
@@ -182,17 +244,26 @@ impl Tide {
             slow: 0,
             turned_away: 0,
             told: None,
+            line: Line::new(limits),
+            held: 0,
         }
     }
 
-    fn enter(&mut self) -> bool {
-        if self.inside >= self.limit {
-            self.turned_away += 1;
-            return false;
+    /// Whether there is a place; if not, after how long to say so.
+    fn enter(&mut self, now: Instant) -> Result<(), Duration> {
+        if self.inside < self.limit {
+            self.inside += 1;
+            self.peak = self.peak.max(self.inside);
+            return Ok(());
         }
-        self.inside += 1;
-        self.peak = self.peak.max(self.inside);
-        true
+        self.turned_away += 1;
+        // Who waits takes memory. More than may be connected do so only where each connection asks for much at once.
+        if self.held >= self.line.most {
+            return Err(Duration::ZERO);
+        }
+        let told_in = self.line.stand(now);
+        self.held += usize::from(!told_in.is_zero());
+        Err(told_in)
     }
 
     fn leave(&mut self, soon: Soon, now: Instant) -> Option<Ended> {
@@ -292,7 +363,7 @@ mod tests {
     fn crowd(tide: &mut Tide, count: usize, soon: Soon, stretches: u32) -> usize {
         let mut inside = 0;
         for _ in 0..stretches {
-            inside = (0..count).filter(|_| tide.enter()).count();
+            inside = (0..count).filter(|_| tide.enter(now()).is_ok()).count();
             let over = tide.since + STRETCH;
             for left in (0..inside).rev() {
                 let ended = tide.leave(soon, if left == 0 { over } else { tide.since });
@@ -336,11 +407,35 @@ mod tests {
         let began = now();
         let mut said = Vec::new();
         for second in 1..=12 {
-            assert!(tide.enter() && !tide.enter() && !tide.enter());
+            assert!(tide.enter(began).is_ok());
+            assert!(tide.enter(began).is_err() && tide.enter(began).is_err());
             let ended = tide.leave(QUICK, began + Duration::from_secs(second));
             said.extend(ended.expect("a stretch is over").turned_away);
         }
         assert_eq!(said, [2, 20]);
+    }
+
+    #[test]
+    fn a_few_are_turned_away_at_once_and_many_at_a_pace_that_ends() {
+        let mut tide = tide(0, 0);
+        let (began, every) = (tide.line.next, tide.line.every);
+        let told_in = |tide: &mut Tide, at| tide.enter(at).expect_err("there is no place");
+        for turn in 0..10 {
+            assert_eq!(told_in(&mut tide, began + every * turn), Duration::ZERO);
+        }
+        let at = began + every * 9;
+        let waits: Vec<Duration> = (0..5_000).map(|_| told_in(&mut tide, at)).collect();
+        assert_eq!(waits[..3], [every, every * 2, every * 3]);
+        assert_eq!(waits.last(), Some(&Limits::default().refusal_held), "nobody waits for longer");
+        assert_eq!(told_in(&mut tide, at + Duration::from_secs(2)), Duration::ZERO, "it is over");
+    }
+
+    #[test]
+    fn no_more_wait_to_be_turned_away_than_may_be_connected() {
+        let limits = Limits { in_flight_max: 0, connections_max: 3, ..Limits::default() };
+        let (mut tide, at) = (Tide::new(&limits), now() + Duration::from_secs(1));
+        let waits = (0..20).filter_map(|_| tide.enter(at).err()).filter(|wait| !wait.is_zero());
+        assert_eq!(waits.count(), 3);
     }
 
     #[test]

@@ -111,12 +111,52 @@ async fn who_hangs_up_leaves_their_place_to_others() {
     api.close().await;
 }
 
+/// Reads the clock: what is measured here is how long people wait.
+#[expect(clippy::disallowed_methods, reason = "a duration is measured")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[tokio::test]
+async fn many_who_find_no_place_are_told_in_turn() {
+    let ten_a_second = NonZeroU32::new(10).expect("it is not zero");
+    let api = Api::with(Limits { refusals_per_second: ten_a_second, ..one_place() }).await;
+    let first = inside(&api).await;
+    let began = now();
+    for _ in 0..4 {
+        assert_eq!(api.get("/api/v1/me", &api.tenant).await.status, 503);
+    }
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(300), "the fourth was told after {took:?}");
+    drop(first);
+    there_is_a_place(&api).await;
+    api.close().await;
+}
+
+#[tokio::test]
+async fn who_hangs_up_before_they_are_told_no_leaves_the_line() {
+    let long = Duration::from_secs(600);
+    let limits = Limits { refusals_per_second: NonZeroU32::MIN, refusal_held: long, ..one_place() };
+    // No more are held than may be connected: if those who have gone were still counted, the ninth would be told at once.
+    let api = Api::with(Limits { connections_max: 8, ..limits }).await;
+    let first = inside(&api).await;
+    assert_eq!(api.get("/api/v1/me", &api.tenant).await.status, 503);
+    for _ in 0..16 {
+        let held = timeout(Duration::from_millis(20), api.get("/api/v1/me", &api.tenant)).await;
+        assert!(
+            held.is_err(),
+            "it is held, and its connection is free again for the next: {held:?}"
+        );
+    }
+    drop(first);
+    api.close().await;
+}
+
 #[tokio::test]
 async fn newcomers_are_let_in_at_a_pace() {
     let few = NonZeroU32::new(10).expect("it is not zero");
     let api = Api::with(Limits { accepts_per_second: few, ..one_place() }).await;
-    #[expect(clippy::disallowed_methods, reason = "a duration is measured")]
-    let began = Instant::now();
+    let began = now();
     for _ in 0..5 {
         let answer =
             api.raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;

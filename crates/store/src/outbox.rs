@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::Code as _;
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 use wire::bus::{Fact, Subject};
 
@@ -17,6 +17,9 @@ use crate::{Error, Ring, Store, Tx};
 
 /// How many facts one transaction moves.
 pub const BATCH: i64 = 1_000;
+/// What becomes of a delivery that is there already: a fault, which is what it costs least to rule out; and nothing.
+const NEVER: &str = "";
+const ONCE: &str = "ON CONFLICT (consumer, event_id) DO NOTHING";
 /// How many rows one statement prunes.
 const PRUNE_BATCH: i64 = 1_000;
 
@@ -61,7 +64,15 @@ pub struct Relayed {
 /// When the database fails; nothing has moved then.
 pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Error> {
     let mut tx = store.begin().await?;
-    let rows = deliver(&mut tx, hearers).await?;
+    let rows = match deliver(&mut tx, hearers, NEVER).await {
+        // Somebody was told of one of them before, and it was not published then: by hand, or by a binary that did the one without the other.
+        Err(error) if is_told_twice(&error) => {
+            tx.rollback().await?;
+            tx = store.begin().await?;
+            deliver(&mut tx, hearers, ONCE).await?
+        }
+        rows => rows?,
+    };
     let Some(oldest) = rows.first() else {
         tx.rollback().await?;
         return Ok(Relayed::default());
@@ -90,7 +101,11 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
 /// fact about a row before the first relay has committed the first one. All of them lock in the order of the positions,
 /// so they do not wait in a circle; and whoever sees a fact also sees the facts before it about the same row, because
 /// those were committed before it could be written.
-async fn deliver(tx: &mut Tx, hearers: &[Hearer<'_>]) -> Result<Vec<PgRow>, Error> {
+async fn deliver(
+    tx: &mut Tx,
+    hearers: &[Hearer<'_>],
+    told_before: &str,
+) -> Result<Vec<PgRow>, Error> {
     let (mut consumers, mut subjects) = (Vec::new(), Vec::new());
     for hearer in hearers {
         for subject in hearer.subjects {
@@ -98,9 +113,9 @@ async fn deliver(tx: &mut Tx, hearers: &[Hearer<'_>]) -> Result<Vec<PgRow>, Erro
             subjects.push(subject.code());
         }
     }
-    let rows = sqlx::query(
+    let statement = format!(
         "WITH fact AS MATERIALIZED (
-             SELECT id, subject, entity_id, seq, payload, occurred_at, traceparent, heard
+             SELECT ctid AS place, id, subject, entity_id, seq, payload, occurred_at, traceparent, heard
                FROM outbox_events
               WHERE published_at IS NULL
               ORDER BY position
@@ -115,21 +130,28 @@ async fn deliver(tx: &mut Tx, hearers: &[Hearer<'_>]) -> Result<Vec<PgRow>, Erro
                FROM fact
                JOIN unnest($2::text[], $3::text[]) AS hearer (consumer, subject) ON hearer.subject = fact.subject
               WHERE hearer.consumer = ANY (fact.heard) IS NOT TRUE
-                 ON CONFLICT (consumer, event_id) DO NOTHING
+              {told_before}
          ), published AS (
              UPDATE outbox_events
                 SET published_at = clock_timestamp()
-              WHERE id = ANY (ARRAY(SELECT id FROM fact))
+              WHERE ctid = ANY (ARRAY(SELECT place FROM fact))
          )
          SELECT id, subject, payload, extract(epoch FROM clock_timestamp() - occurred_at)::float8, traceparent, heard
-           FROM fact",
-    )
-    .bind(BATCH)
-    .bind(consumers)
-    .bind(subjects)
-    .fetch_all(tx.connection())
-    .await?;
+           FROM fact"
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(BATCH)
+        .bind(consumers)
+        .bind(subjects)
+        .fetch_all(tx.connection())
+        .await?;
     Ok(rows)
+}
+
+/// Whether a fact was delivered to somebody who had it.
+fn is_told_twice(error: &Error) -> bool {
+    let Error::Database(sqlx::Error::Database(error)) = error else { return false };
+    error.constraint() == Some("bus_deliveries_pkey")
 }
 
 /// What a batch says.

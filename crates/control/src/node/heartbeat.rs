@@ -17,7 +17,7 @@ use uuid::Uuid;
 use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 
 use super::enrol::{AgentIdentity, REFUSED_CERTIFICATE, look_up, understood};
-use super::rounds::{Line, Rounds, rounds};
+use super::rounds::{Line, Rounds, rounds, tell};
 use crate::{Ctx, Error};
 
 mod bounds;
@@ -132,10 +132,7 @@ impl Flusher {
                 }
                 vec![Written::Failed; waiting.len()]
             });
-            for (written, answer) in written.into_iter().zip(answers) {
-                // Whoever is not listening any more has hung up.
-                let _ = answer.send(written);
-            }
+            tell(written.into_iter().zip(answers)).await;
         }
     }
 }

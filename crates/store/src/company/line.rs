@@ -104,12 +104,20 @@ impl Lines {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those who begin together, for whoever is done with so many: about different things each, in the order in which they came. When
-    /// there is nobody, they are no longer counted as busy.
-    fn next(&self, doing: Doing, done: usize) -> Vec<Waiting> {
+    /// Whether anybody waits, for whoever is done with so many. When there is nobody, they are no longer counted as busy.
+    fn waits(&self, doing: Doing, done: usize) -> bool {
         let mut lines = self.lines();
         let line = lines.entry(doing).or_default();
         line.aboard -= done;
+        line.waiting.retain(|one| !one.begun.is_closed());
+        line.busy -= usize::from(line.waiting.is_empty());
+        !line.waiting.is_empty()
+    }
+
+    /// Those who begin together: about different things each, in the order in which they came.
+    fn next(&self, doing: Doing) -> Vec<Waiting> {
+        let mut lines = self.lines();
+        let line = lines.entry(doing).or_default();
         let mut together: Vec<Waiting> = Vec::new();
         let mut later = VecDeque::new();
         while let Some(one) = line.waiting.pop_front() {
@@ -125,7 +133,6 @@ impl Lines {
         }
         line.waiting = later;
         line.aboard += together.len();
-        line.busy -= usize::from(together.is_empty());
         together
     }
 }
@@ -147,21 +154,37 @@ impl Driver {
             loop {
                 // It is never closed.
                 let turn = Arc::clone(&driver.lines.gate).acquire_owned().await;
-                let together = driver.lines.next(doing, driver.aboard);
-                driver.aboard = together.len();
-                if together.is_empty() {
+                // Whoever was just told that theirs is done, and goes on with the next, does so first.
+                tokio::task::yield_now().await;
+                if !driver.lines.waits(doing, driver.aboard) {
                     return driver.end();
                 }
-                let (name, count) = (doing.0, together.len() as u64);
-                metrics::counter!("berth_batches_total", "desk" => name).increment(1);
-                metrics::counter!("berth_batched_total", "desk" => name).increment(count);
-                let mut under_way = std::pin::pin!(take_along(&pool, doing, together));
+                driver.aboard = 0;
+                let mut under_way = std::pin::pin!(driver.take_along(&pool));
                 if timeout(TURN_MAX, &mut under_way).await.is_err() {
                     drop(turn);
                     under_way.await;
                 }
             }
         });
+    }
+
+    /// One transaction, from its beginning to its end. Who comes while it is begun has a seat in it.
+    async fn take_along(&mut self, pool: &Pool) {
+        let begun = begun(pool).await;
+        let together = self.lines.next(self.doing);
+        self.aboard = together.len();
+        match begun {
+            Ok(held) if together.is_empty() => {
+                let _ = held.rollback().await;
+            }
+            Ok(held) => drive(held, self.doing, together).await,
+            Err(error) => {
+                for one in together {
+                    let _ = one.begun.send(Err(same(&error)));
+                }
+            }
+        }
     }
 
     fn end(mut self) {
@@ -184,17 +207,11 @@ impl Drop for Driver {
     }
 }
 
-/// One transaction, from its beginning to its end.
-async fn take_along(pool: &Pool, doing: Doing, mut together: Vec<Waiting>) {
-    let held = match begun(pool).await {
-        Ok(held) => held,
-        Err(error) => {
-            for one in together {
-                let _ = one.begun.send(Err(same(&error)));
-            }
-            return;
-        }
-    };
+/// A transaction that has begun, for those who are in it.
+async fn drive(held: Held, doing: Doing, mut together: Vec<Waiting>) {
+    let (name, count) = (doing.0, together.len() as u64);
+    metrics::counter!("berth_batches_total", "desk" => name).increment(1);
+    metrics::counter!("berth_batched_total", "desk" => name).increment(count);
     let seats = together.len();
     if let (1, Some(one)) = (seats, together.pop_if(|_| seats == 1)) {
         let (over, told) = oneshot::channel();

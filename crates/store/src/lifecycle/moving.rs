@@ -1,5 +1,8 @@
 //! Moves, as the writer asks for them: those of the same kind by one statement, whoever asks.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
 use lifecycle::{Code, Kind, Said, Value, grounds_of, stamps_of};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -7,13 +10,41 @@ use uuid::Uuid;
 
 use super::statement::{self, Change};
 use super::stored::{Locked, Stored};
-use super::{Kept, Report};
+use super::{Heard, Kept, Report};
 use crate::company::{Question, in_order, rounds};
 use crate::{Error, Tx};
 
+/// All that the text of a move's statement follows from: with the machine's tables, which of a move's grounds held says which stamps it
+/// sets.
+#[derive(PartialEq, Eq, Hash)]
+struct Form {
+    machine: &'static str,
+    event: usize,
+    from: usize,
+    to: usize,
+    held: Vec<bool>,
+    heard: Option<Heard>,
+    keeps: Vec<&'static str>,
+}
+
+/// The statements of this process's moves. There are as many as there are kinds of moves: to write one down each time took longer than
+/// whatever else a move does before it is asked for.
+static STATEMENTS: LazyLock<RwLock<HashMap<Form, Arc<str>>>> = LazyLock::new(RwLock::default);
+
+impl Form {
+    /// The statement of this form, which `write` writes down if it is the first.
+    fn statement(self, write: impl FnOnce() -> String) -> Arc<str> {
+        let known = STATEMENTS.read().unwrap_or_else(PoisonError::into_inner).get(&self).cloned();
+        known.unwrap_or_else(|| {
+            let mut all = STATEMENTS.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(self).or_insert_with(|| write().into()))
+        })
+    }
+}
+
 /// One row's move.
 pub(super) struct Move {
-    statement: String,
+    statement: Arc<str>,
     id: Uuid,
     seq: i64,
     event_id: Uuid,
@@ -71,8 +102,17 @@ impl Move {
             keeps: &report.keeps,
         };
         let published = machine.events[event].publishes.len();
+        let form = Form {
+            machine: M::NAME,
+            event,
+            from: row.status.index(),
+            to: to.index(),
+            held: grounds.iter().map(|(_, held)| *held).collect(),
+            heard: report.heard,
+            keeps: report.keeps.iter().map(|(column, _)| *column).collect(),
+        };
         Move {
-            statement: change.statement(row.status.code(), to.code()),
+            statement: form.statement(|| change.statement(row.status.code(), to.code())),
             id,
             seq: row.seq,
             event_id: report.event_id.uuid(),
@@ -110,7 +150,7 @@ impl Question for Move {
 /// Writes moves of different rows.
 async fn write(connection: &mut PgConnection, moves: Vec<Move>) -> Result<Vec<Moved>, Error> {
     let Some(first) = moves.first() else { return Ok(Vec::new()) };
-    let mut query = sqlx::query(AssertSqlSafe(first.statement.clone()));
+    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&first.statement)));
     macro_rules! each {
         ($($value:expr),+ $(,)?) => {
             $(query = query.bind(moves.iter().map($value).collect::<Vec<_>>());)+

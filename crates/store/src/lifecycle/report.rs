@@ -61,7 +61,7 @@ impl Kept {
 }
 
 /// A consumer that need not be told of a fact: what it would do is done in the transaction that makes the fact true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Heard {
     /// Which.
     pub by: &'static str,

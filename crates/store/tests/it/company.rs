@@ -2,13 +2,14 @@
 
 use domain::ids::{AllocationId, OperationId};
 use domain::machines::allocation::{Event, Status};
+use futures::FutureExt as _;
 use futures::future::join_all;
 use jiff::Timestamp;
 use lifecycle::{Outcome, Source};
 use serde_json::json;
 use store::lifecycle::Report;
 use store::workflow_runs::{self, NewRun};
-use store::{Company, Error, Tx, allocations, notifications, placement};
+use store::{Company, Error, Options, Store, Tx, allocations, notifications, placement};
 use testkit::{Database, new_id};
 use uuid::Uuid;
 
@@ -94,6 +95,33 @@ async fn those_who_come_together_have_one_transaction_and_an_outcome_each() {
         assert_eq!(restarts(&database, *id).await, [1, 1, 1]);
     }
     assert_eq!(transactions(&database, &ids).await, 1);
+    database.remove().await;
+}
+
+/// They wait for a connection one after the other, and begin together when there is one.
+#[tokio::test]
+async fn who_comes_before_a_transaction_has_begun_has_a_seat_in_it() {
+    let database = Database::new().await;
+    let ids = several(&database).await;
+    let options = Options { connections_max: 1, ..Options::default() };
+    let store = Store::open(&database.url(), options).await.expect("it opens");
+    let taken = store.begin().await.expect("it begins");
+    let mut waiting = Vec::new();
+    for id in &ids {
+        let mut begins = Box::pin(store.begin_in(company(id.uuid())));
+        assert!((&mut begins).now_or_never().is_none(), "somebody else has the connection");
+        waiting.push(begins);
+        // Whoever begins transactions has seen this one before the next one comes.
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    }
+    drop(taken);
+    let seats = join_all(waiting).await.into_iter().map(|begun| begun.expect("it begins"));
+    let outcomes = join_all(seats.zip(&ids).map(|(tx, id)| restarted(tx, *id))).await;
+    assert!(outcomes.into_iter().all(|outcome| outcome.expect("it answers").is_applied()));
+    assert_eq!(transactions(&database, &ids).await, 1);
+    store.close().await;
     database.remove().await;
 }
 

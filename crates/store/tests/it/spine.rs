@@ -99,6 +99,35 @@ async fn a_fact_reaches_everybody_who_hears_its_subject_and_rings_for_them() {
 }
 
 #[tokio::test]
+async fn a_fact_that_somebody_was_told_of_before_is_told_to_the_others_and_leaves() {
+    let database = Database::new().await;
+    let (first, second) =
+        (online(&database, new_id(), 1).await, online(&database, new_id(), 1).await);
+    assert_eq!(relay(&database.store, &[ALL]).await.published, 2);
+    // As if it had been delivered by somebody who did not come to publish it.
+    sqlx::query("UPDATE outbox_events SET published_at = NULL WHERE id = $1")
+        .bind(first)
+        .execute(&database.sql)
+        .await
+        .expect("an owner may do this");
+    let third = online(&database, new_id(), 1).await;
+    let keen = Hearer { consumer: "keen", subjects: Subject::ALL };
+    let relayed = relay(&database.store, &[ALL, keen]).await;
+    assert_eq!((relayed.published, relayed.unreadable), (2, 0));
+    let told = "SELECT event_id FROM bus_deliveries WHERE consumer = $1 ORDER BY event_id";
+    for (consumer, facts) in [("all", vec![first, second, third]), ("keen", vec![first, third])] {
+        let told: Vec<Uuid> = sqlx::query_scalar(told)
+            .bind(consumer)
+            .fetch_all(&database.sql)
+            .await
+            .expect("it is read");
+        assert_eq!(told, facts, "{consumer}");
+    }
+    assert_eq!(relay(&database.store, &[ALL, keen]).await, Relayed::default(), "all have left");
+    database.remove().await;
+}
+
+#[tokio::test]
 async fn what_can_not_be_read_is_put_aside_with_its_reason_and_can_be_driven_again() {
     let database = Database::new().await;
     let (strange, broken, entity) = (new_id(), new_id(), new_id());

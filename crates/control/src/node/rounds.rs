@@ -22,7 +22,7 @@ const AFTER_FEW: Duration = Duration::from_millis(100);
 const AFTER_MANY: Duration = Duration::from_millis(500);
 
 /// How many of a round are told before whoever else has something to do does it.
-const TOLD_AT_ONCE: usize = 16;
+const TOLD_AT_ONCE: usize = 64;
 
 type Asked<Q, A> = (Q, oneshot::Sender<A>);
 

@@ -191,11 +191,9 @@ impl Store {
         let planned = connect
             .options([("plan_cache_mode", "force_generic_plan")])
             .options([("enable_seqscan", "off")]);
-        let hot = match many {
-            Some(many) => Pool::new(planned, sizes(many, PLANS_LAST))?,
-            None => pool.clone(),
-        };
-        let _spare = spare::looked_after([pool.clone(), hot.clone()], uses.clone());
+        let hot = many.map(|many| Pool::new(planned, sizes(many, PLANS_LAST))).transpose()?;
+        let _spare = spare::looked_after(pool.clone(), hot.clone(), uses.clone());
+        let hot = hot.unwrap_or_else(|| pool.clone());
         let (bell, ids) = (Bell::silent(), Ids::default());
         Ok(Store { pool, hot, _spare, lines: Lines::of(options.connections_max), bell, ids })
     }

@@ -16,8 +16,11 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What is asked less often than this between two looks is no load: it is what the product asks by itself.
 const HARDLY: u64 = 100;
 
-/// So many of each pool stay, for whoever comes next.
+/// So many stay of those on which everything is planned, for whoever comes next.
 const KEPT: usize = 1;
+/// And of the others none: what timers ask for once a minute takes a process of the database to many times what it needs, and it gives
+/// nothing of that back as long as it lasts.
+const OTHERS_KEPT: usize = 0;
 
 /// How often connections were used. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +37,13 @@ impl Uses {
     }
 }
 
-/// Looks after these pools until what comes back is dropped.
-pub(crate) fn looked_after(pools: [Pool; 2], uses: Uses) -> Arc<JoinSet<()>> {
+/// Looks after these pools until what comes back is dropped: that of all statements, and that of those that are planned once, if it
+/// is another.
+pub(crate) fn looked_after(pool: Pool, hot: Option<Pool>, uses: Uses) -> Arc<JoinSet<()>> {
+    let pools = match hot {
+        Some(hot) => vec![(pool, OTHERS_KEPT), (hot, KEPT)],
+        None => vec![(pool, KEPT)],
+    };
     let mut looks = JoinSet::new();
     looks.spawn(async move {
         let mut ticks = interval(LOOK);
@@ -43,8 +51,8 @@ pub(crate) fn looked_after(pools: [Pool; 2], uses: Uses) -> Arc<JoinSet<()>> {
         loop {
             ticks.tick().await;
             if uses.taken() <= HARDLY {
-                for pool in &pools {
-                    pool.keep(KEPT).await;
+                for (pool, kept) in &pools {
+                    pool.keep(*kept).await;
                 }
             }
         }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 
 use super::enrol::{AgentIdentity, REFUSED_CERTIFICATE, look_up, understood};
-use super::rounds::{Line, Rounds, rounds, tell};
+use super::rounds::{Line, Rounds, rounds};
 use crate::{Ctx, Error};
 
 mod bounds;
@@ -132,7 +132,10 @@ impl Flusher {
                 }
                 vec![Written::Failed; waiting.len()]
             });
-            tell(written.into_iter().zip(answers)).await;
+            for (written, answer) in written.into_iter().zip(answers) {
+                // Whoever is not listening any more has hung up.
+                let _ = answer.send(written);
+            }
         }
     }
 }

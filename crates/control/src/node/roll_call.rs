@@ -2,7 +2,7 @@
 //! within a moment are asked about together, and whoever may not is put out of the wait.
 
 use super::enrol::{REFUSED_CERTIFICATE, look_up};
-use super::rounds::{Line, Rounds, rounds, tell};
+use super::rounds::{Line, Rounds, rounds};
 use crate::{Ctx, Error};
 
 /// Where waits are handed in. Clones share it.
@@ -65,7 +65,10 @@ impl Caller {
                     answers.iter().map(|_| Called::Unknown).collect()
                 }
             };
-            tell(called.into_iter().zip(answers)).await;
+            for (called, answer) in called.into_iter().zip(answers) {
+                // Whoever is not listening any more has got something, or hung up.
+                let _ = answer.send(called);
+            }
         }
     }
 }

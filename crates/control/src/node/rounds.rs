@@ -5,7 +5,6 @@ use std::future::pending;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::Error;
@@ -20,9 +19,6 @@ const MANY: usize = 32;
 const AFTER_FEW: Duration = Duration::from_millis(100);
 /// How long there is none after a large one: what a round costs by itself is then shared by as many as can be.
 const AFTER_MANY: Duration = Duration::from_millis(500);
-
-/// How many of a round are told before whoever else has something to do does it.
-const TOLD_AT_ONCE: usize = 64;
 
 type Asked<Q, A> = (Q, oneshot::Sender<A>);
 
@@ -80,18 +76,6 @@ impl<Q, A> Rounds<Q, A> {
     }
 }
 
-/// Tells each who was in a round what came of it, a few at a time: hundreds of answers on their way at once would be in the way of
-/// whoever is in a hurry.
-pub(super) async fn tell<A>(answers: impl IntoIterator<Item = (A, oneshot::Sender<A>)>) {
-    for (number, (said, to)) in answers.into_iter().enumerate() {
-        if number > 0 && number % TOLD_AT_ONCE == 0 {
-            yield_now().await;
-        }
-        // Whoever is not listening any more has hung up, or got something else.
-        let _ = to.send(said);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -100,7 +84,7 @@ mod tests {
     use futures::future::join_all;
     use tokio::task::unconstrained;
 
-    use super::{AFTER_FEW, AFTER_MANY, MANY, ROUND_MAX, TOLD_AT_ONCE, rounds, tell};
+    use super::{AFTER_FEW, AFTER_MANY, MANY, ROUND_MAX, rounds};
 
     #[tokio::test]
     async fn who_comes_alone_waits_for_nobody_and_who_comes_next_for_a_moment() {
@@ -131,22 +115,5 @@ mod tests {
         assert_eq!(rounds.pause, Duration::ZERO, "who was left over does not wait");
         assert_eq!(rounds.next().await.expect("some are left").len(), MANY);
         assert_eq!(rounds.pause, AFTER_MANY);
-    }
-    #[tokio::test]
-    async fn those_of_a_large_round_are_told_a_few_at_a_time() {
-        let (line, mut rounds) = rounds::<usize, usize>();
-        let mut all: Vec<_> = (0..3 * TOLD_AT_ONCE).map(|n| Box::pin(line.ask(n))).collect();
-        assert!(unconstrained(join_all(&mut all)).now_or_never().is_none());
-        let round = rounds.next().await.expect("they ask");
-        let mut telling = Box::pin(tell(round));
-        // Twice it lets somebody else go first, and then it is done.
-        for told in 1..=2 {
-            assert!((&mut telling).now_or_never().is_none());
-            let next = &mut all[told * TOLD_AT_ONCE];
-            assert!(next.now_or_never().is_none(), "nobody after the first {told} times as many");
-        }
-        assert!((&mut telling).now_or_never().is_some());
-        let answers = join_all(all.iter_mut().skip(2 * TOLD_AT_ONCE + 1)).await;
-        assert!(answers.into_iter().all(|answer| answer.is_ok()));
     }
 }

@@ -200,3 +200,20 @@ async fn write(connection: &mut PgConnection, moves: Vec<Move>) -> Result<Vec<Mo
     }
     Ok(answers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Form;
+
+    fn form(held: bool) -> Form {
+        let (machine, heard, keeps) = ("no machine", None, Vec::new());
+        Form { machine, event: 1, from: 2, to: 3, held: vec![held], heard, keeps }
+    }
+
+    #[test]
+    fn a_statement_is_written_down_once_and_is_another_where_a_ground_did_not_hold() {
+        assert_eq!(&*form(true).statement(|| "held".to_owned()), "held");
+        assert_eq!(&*form(false).statement(|| "not held".to_owned()), "not held");
+        assert_eq!(&*form(true).statement(|| unreachable!("it is known")), "held");
+    }
+}

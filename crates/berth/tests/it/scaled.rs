@@ -7,11 +7,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use testkit::{Database, tool};
+use tokio::time::{interval, timeout};
 
 use crate::berth::{Ran, ran};
 use crate::collector::{CREATING, Calling, Collector, Span, tree};
 use crate::traces::{has, orphans};
 use crate::whole::{Installation, create, json};
+
+/// Longer than anything here takes, unless it never ends.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The path with the programs of tests on it.
 fn path() -> OsString {
@@ -60,6 +64,18 @@ fn kill(signal: &str, process: &str) -> bool {
     killed.status.success()
 }
 
+/// All processes, when they are as many as there should be.
+async fn all_again(whole: &Installation) -> BTreeMap<String, String> {
+    let mut ticks = interval(Duration::from_millis(50));
+    loop {
+        ticks.tick().await;
+        let all = processes(whole);
+        if all.len() == 10 {
+            return all;
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_killed_is_started_again_and_nothing_is_lost() {
     let database = Database::new().await;
@@ -94,8 +110,8 @@ async fn what_is_killed_is_started_again_and_nothing_is_lost() {
     assert_eq!(json(&restarted.expect("it is restarted"))["status"], "active");
     let released = json(&whole.ok(&["alloc", "release", "first", "--yes", "--wait", "--json"]));
     assert_eq!(released["status"], "released");
-    let after = processes(&whole);
-    assert_eq!(after.len(), 10, "all of them are there again: {after:?}");
+    // What was asked may be done before the last of them is started again.
+    let after = timeout(PATIENCE, all_again(&whole)).await.expect("all of them are there again");
     assert!(["api-1", "worker-1", "nats"].iter().all(|name| after[*name] != before[*name]));
     assert_eq!(json(&whole.ok(&["--context", "operator", "audit", "--json"]))["clean"], true);
     assert_eq!(whole.down().code, 0);

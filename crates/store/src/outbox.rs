@@ -101,6 +101,9 @@ pub async fn relay(store: &Store, hearers: &[Hearer<'_>]) -> Result<Relayed, Err
 /// fact about a row before the first relay has committed the first one. All of them lock in the order of the positions,
 /// so they do not wait in a circle; and whoever sees a fact also sees the facts before it about the same row, because
 /// those were committed before it could be written.
+///
+/// What was locked is published by its place. Nobody changes an unpublished fact but a relay; if somebody did while this one waited, the
+/// place is an old one, and the fact is relayed once more and told to nobody twice.
 async fn deliver(
     tx: &mut Tx,
     hearers: &[Hearer<'_>],

@@ -1684,6 +1684,18 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.require_won(won boolean)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF won IS NOT TRUE THEN
+        RAISE EXCEPTION 'somebody else was faster' USING ERRCODE = 'serialization_failure';
+    END IF;
+    RETURN true;
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.usage_parts()
  RETURNS TABLE(part name, since timestamp with time zone, until timestamp with time zone)
  LANGUAGE sql

@@ -9,6 +9,7 @@ use store::node_agents::Shown;
 
 use crate::Error;
 use crate::allocation::admit::{self, Request, Verdict};
+use crate::allocation::in_hand::InHand;
 use crate::idempotency::expired_before;
 use crate::node::enrol;
 use crate::policies::Current;
@@ -43,12 +44,12 @@ impl Desks {
             let (store, clock) = of.clone();
             async move { told(enrol::look_up(&store, &clock, &shown).await, shown.len()) }
         });
-        let of = (store.clone(), clock.clone(), current.clone());
+        let of = (store.clone(), clock.clone(), current.clone(), InHand::default());
         let admissions = Together::new("admissions", WRITES, move |requests| {
-            let (store, clock, current) = of.clone();
+            let (store, clock, current, in_hand) = of.clone();
             async move {
                 let times = (clock.now(), expired_before(&clock, &current));
-                admit::together(&store, &current.get(), times, requests).await
+                admit::together((&store, &in_hand), &current.get(), times, requests).await
             }
         });
         Desks { store, clock, tokens, certificates, admissions }

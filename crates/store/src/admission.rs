@@ -1,99 +1,30 @@
-//! Requests for allocations that came together: placed by one look, written by one statement, true by one commit. Each is judged
-//! before, and has its own answer.
+//! Requests for allocations that came together: written by one statement, which is a transaction of its own unless there is one. Each
+//! is judged and placed before, and has its own answer. Nothing was locked for it: the statement sees whether it is still so, and
+//! fails if it is not.
 
-use domain::ids::{NodeId, SlotId};
+use std::collections::BTreeSet;
+
+use domain::ids::NodeId;
 use domain::machines::{Allocation, Claim};
-use domain::placement::FreeSlot;
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::Code as _;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Row as _};
+use serde_json::value::RawValue;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Postgres, Row as _};
 use uuid::Uuid;
 
 use crate::allocations::NewAllocation;
 use crate::audit_log::NewEntry;
 use crate::idempotency::KeyRef;
 use crate::lifecycle::{Birth, Heard, births_in};
-use crate::placement::{Place, Wanted};
+use crate::placement::Place;
+use crate::texts::Texts;
 use crate::workflow_runs::{self, NewRun};
-use crate::{Error, Ring, Tx};
-
-/// A kind of request, and how many of it there are.
-#[derive(Clone, Debug)]
-pub struct Kind<'a> {
-    /// What each of them wants.
-    pub wanted: Wanted<'a>,
-    /// How many they are.
-    pub requests: usize,
-}
-
-/// A node that is worth a look, locked until the transaction ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spare {
-    /// The node.
-    pub node: NodeId,
-    /// What it is called.
-    pub name: String,
-    /// Whether it was found for its NUMA nodes: on such a one nothing is torn.
-    pub on_one: bool,
-    /// What it has free.
-    pub slots: Vec<FreeSlot>,
-}
-
-/// What was found for a kind of request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// These nodes; none when others are looking at all that fit.
-    Nodes(Vec<Spare>),
-    /// No node is large enough, whoever looks at it.
-    Full,
-}
-
-/// Finds and locks what is worth a look, for each kind, and passes by what others are looking at. Says what time it is then.
-///
-/// # Errors
-/// When the database fails.
-pub async fn pick(tx: &mut Tx, kinds: &[Kind<'_>]) -> Result<(Timestamp, Vec<Found>), Error> {
-    let texts = |of: fn(&Wanted<'_>) -> String| -> Vec<String> {
-        kinds.iter().map(|kind| of(&kind.wanted)).collect()
-    };
-    // Of a whole machine there is one.
-    let gpus: Vec<i16> = kinds.iter().map(|kind| kind.wanted.gpus.unwrap_or(1)).collect();
-    let requests: Vec<i32> =
-        kinds.iter().map(|kind| i32::try_from(kind.requests).unwrap_or(i32::MAX)).collect();
-    let rows = sqlx::query(
-        "SELECT moment.at, picked.kind, picked.node, picked.name, picked.on_one, picked.slots, picked.indexes, picked.numas
-           FROM (SELECT clock_timestamp() AS at) AS moment
-           LEFT JOIN pick_nodes($1, $2, $3, $4, $5) AS picked ON true",
-    )
-    .bind(texts(|wanted| wanted.region.to_owned()))
-    .bind(texts(|wanted| wanted.sku.to_owned()))
-    .bind(texts(|wanted| wanted.image.to_owned()))
-    .bind(gpus)
-    .bind(requests)
-    .fetch_all(tx.connection())
-    .await?;
-    let mut found = vec![Found::Nodes(Vec::new()); kinds.len()];
-    let mut at = Timestamp::UNIX_EPOCH;
-    for row in &rows {
-        at = row.try_get::<jiff_sqlx::Timestamp, _>(0)?.to_jiff();
-        let Some(kind) = row.try_get::<Option<i32>, _>(1)? else { continue };
-        let here = usize::try_from(kind - 1).ok().and_then(|kind| found.get_mut(kind));
-        let Some(here) = here else { continue };
-        match (row.try_get::<Option<Uuid>, _>(2)?, &mut *here) {
-            (None, _) => *here = Found::Full,
-            (Some(node), Found::Nodes(nodes)) => nodes.push(Spare {
-                node: NodeId(node),
-                name: row.try_get(3)?,
-                on_one: row.try_get(4)?,
-                slots: free_slots(row)?,
-            }),
-            (Some(_), Found::Full) => {}
-        }
-    }
-    Ok((at, found))
-}
+use crate::{Error, Ids, Ring, Store, Tx};
 
 /// What a node that the transaction has locked is called, and what time it is then.
 ///
@@ -107,14 +38,7 @@ pub async fn moment_on(tx: &mut Tx, node: NodeId) -> Result<(Timestamp, String),
     Ok((row.try_get::<jiff_sqlx::Timestamp, _>(0)?.to_jiff(), row.try_get(1)?))
 }
 
-fn free_slots(row: &sqlx::postgres::PgRow) -> Result<Vec<FreeSlot>, Error> {
-    let ids: Option<Vec<Uuid>> = row.try_get(5)?;
-    let indexes: Option<Vec<i16>> = row.try_get(6)?;
-    let numas: Option<Vec<i16>> = row.try_get(7)?;
-    let places = indexes.unwrap_or_default().into_iter().zip(numas.unwrap_or_default());
-    let slots = ids.unwrap_or_default().into_iter().zip(places);
-    Ok(slots.map(|(id, (index, numa))| FreeSlot { id: SlotId(id), index, numa }).collect())
-}
+static STATEMENTS: Texts<Heard> = Texts::new();
 
 /// One request with its place, and everything that is written of it.
 #[derive(Clone, Debug)]
@@ -125,7 +49,7 @@ pub struct Admitted<'a> {
     pub birth: &'a Birth,
     /// Where it is in a trace.
     pub trace: Option<&'a str>,
-    /// Its place, which this transaction has locked.
+    /// Its place.
     pub place: &'a Place,
     /// What prepares it, and hears of it before anybody else.
     pub run: NewRun<'a>,
@@ -145,7 +69,7 @@ pub struct Answer<'a> {
     /// The HTTP status.
     pub status: u16,
     /// The body.
-    pub body: &'a Value,
+    pub body: &'a RawValue,
 }
 
 /// The times of a batch.
@@ -159,19 +83,50 @@ pub struct Times {
     pub expired_before: Timestamp,
 }
 
-/// Writes them all: allocations, claims, records, messages, runs, entries, answers. `heard` is who would start those runs on hearing
-/// of the births. Says whether every key was free; if one was not, nothing of it may be committed.
+/// Writes them all by themselves, and makes them true: allocations, claims, records, messages, runs, entries, answers. `heard` is who
+/// would start those runs on hearing of the births.
 ///
 /// # Errors
-/// When the database fails: also when a slot has a live claim.
+/// [`Error::Conflict`] when it is not as it was told any more, and nothing of it has happened: a slot has another claim, a node is no
+/// longer ready or somebody else is at it, a key was taken.
 pub async fn write(
+    store: &Store,
+    admitted: &[Admitted<'_>],
+    heard: Heard,
+    times: Times,
+) -> Result<(), Error> {
+    let mut held = store.pool().acquire().await?;
+    asking(&store.ids, admitted, heard, times).execute(held.connection()).await?;
+    held.settle();
+    rings(admitted, heard, |ring| store.bell.ring(ring));
+    Ok(())
+}
+
+/// The same in a transaction.
+///
+/// # Errors
+/// As above.
+pub async fn write_in(
     tx: &mut Tx,
     admitted: &[Admitted<'_>],
     heard: Heard,
     times: Times,
-) -> Result<bool, Error> {
-    let claims = Claims::of(tx, admitted);
-    let mut query = sqlx::query(AssertSqlSafe(statement(heard)));
+) -> Result<(), Error> {
+    let ids = tx.ids.clone();
+    asking(&ids, admitted, heard, times).execute(tx.connection()).await?;
+    rings(admitted, heard, |ring| tx.rings(ring));
+    Ok(())
+}
+
+fn asking<'q>(
+    ids: &Ids,
+    admitted: &'q [Admitted<'_>],
+    heard: Heard,
+    times: Times,
+) -> Query<'q, Postgres, PgArguments> {
+    let claims = Claims::of(ids, admitted);
+    let fresh = || admitted.iter().map(|_| ids.next()).collect::<Vec<_>>();
+    let mut query = sqlx::query(AssertSqlSafe(STATEMENTS.of(heard, || statement(heard))));
     query = query.bind(times.at.to_sqlx());
     macro_rules! each {
         ($($value:expr),+ $(,)?) => {
@@ -198,7 +153,7 @@ pub async fn write(
         |one| one.birth.cause.as_deref(),
         |one| one.trace,
     );
-    query = query.bind(tx.new_ids(admitted.len())).bind(tx.new_ids(admitted.len()));
+    query = query.bind(fresh()).bind(fresh());
     each!(
         |one| one.entry.user_id,
         |one| one.entry.token_id,
@@ -217,25 +172,23 @@ pub async fn write(
         |one| one.answer.key.key,
         |one| one.answer.fingerprint,
         |one| i16::try_from(one.answer.status).unwrap_or(i16::MAX),
-        |one| one.answer.body,
+        |one| Json(one.answer.body),
     );
     query = query.bind(claims.ids).bind(claims.allocations).bind(claims.nodes).bind(claims.slots);
     query = query.bind(times.now.to_sqlx()).bind(times.expired_before.to_sqlx());
     each!(|one| one.run.id, |one| one.run.workflow, |one| one.run.state);
-    let taken = query.bind(workflow_runs::started()).execute(tx.connection()).await?;
-    ring(tx, admitted, heard);
-    Ok(taken.rows_affected() == admitted.len() as u64)
+    query.bind(workflow_runs::started()).bind(claims.on)
 }
 
 /// Who waits for what was written is told when it is committed.
-fn ring(tx: &mut Tx, admitted: &[Admitted<'_>], heard: Heard) {
+fn rings(admitted: &[Admitted<'_>], heard: Heard, mut ring: impl FnMut(Ring)) {
     if !heard.alone {
-        tx.rings(Ring::Outbox);
+        ring(Ring::Outbox);
     }
-    tx.rings(Ring::Workflows);
-    tx.rings(Ring::AuditLog);
+    ring(Ring::Workflows);
+    ring(Ring::AuditLog);
     for one in admitted {
-        tx.rings(Ring::Allocation(one.allocation.id.uuid()));
+        ring(Ring::Allocation(one.allocation.id.uuid()));
     }
 }
 
@@ -246,29 +199,50 @@ struct Claims {
     allocations: Vec<Uuid>,
     nodes: Vec<Uuid>,
     slots: Vec<Option<Uuid>>,
+    /// Each node once.
+    on: Vec<Uuid>,
 }
 
 impl Claims {
-    fn of(tx: &Tx, admitted: &[Admitted<'_>]) -> Claims {
+    fn of(ids: &Ids, admitted: &[Admitted<'_>]) -> Claims {
         let mut claims = Claims::default();
         for one in admitted {
             let slots: Vec<Option<Uuid>> =
                 one.place.slots.iter().map(|slot| Some(slot.id.uuid())).collect();
             // Without slots it is the whole node.
             for slot in if slots.is_empty() { vec![None] } else { slots } {
-                claims.ids.push(tx.new_id());
+                claims.ids.push(ids.next());
                 claims.allocations.push(one.allocation.id.uuid());
                 claims.nodes.push(one.place.node.uuid());
                 claims.slots.push(slot);
             }
         }
+        claims.on = claims.nodes.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         claims
     }
 }
 
+/// The keys with their answers, and that all of them were free.
+const ANSWERED: &str = "answered AS (
+            INSERT INTO idempotency_keys AS known (principal, route, key, fingerprint, created_at, http_status, body)
+            SELECT principal, route, key, fingerprint, $44, http_status, body
+              FROM unnest($34::uuid[], $35::text[], $36::text[], $37::bytea[], $38::smallint[], $39::jsonb[])
+                AS answer (principal, route, key, fingerprint, http_status, body)
+             ORDER BY principal, route, key
+            ON CONFLICT (principal, route, key) DO UPDATE
+               SET fingerprint = EXCLUDED.fingerprint, created_at = EXCLUDED.created_at, http_status = EXCLUDED.http_status,
+                   body = EXCLUDED.body
+             WHERE known.created_at < $45 OR known.http_status IS NULL
+            RETURNING 1
+         )
+         SELECT require_won((SELECT count(*) FROM answered) = cardinality($36::text[]))";
+
 /// `$1` is the moment; `$2` to `$19` the allocations and how they came to be, `$20` the identities of their messages, `$21` those
 /// of the entries, `$22` to `$33` the entries, `$34` to `$39` keys and answers, `$40` to `$43` the claims, `$44` and `$45` when
-/// keys are taken and which have expired, `$46` to `$48` the runs and `$49` what each of them hears first.
+/// keys are taken and which have expired, `$46` to `$48` the runs and `$49` what each of them hears first; `$50` the nodes, each once.
+///
+/// The keys come first, and then the nodes: a node that somebody else has locked is not waited for, so that nobody who holds one ever
+/// waits for another. Each is looked up by its key, in their order. What holds a slot already is seen by the index of live claims, whenever it was written.
 fn statement(heard: Heard) -> String {
     let born = births_in::<Allocation>("wish", "$1", Some(heard));
     let claims_born = births_in::<Claim>("claim", "$1", None);
@@ -286,11 +260,18 @@ fn statement(heard: Heard) -> String {
             SELECT id, project_id, operation_id, sku, gpus, name, owner_id, region, image, shape, price, currency,
                    ARRAY(SELECT jsonb_array_elements_text(ssh_keys)), $1, $1
               FROM wish
-         ), {born}, claim AS MATERIALIZED (
+         ), {born}, locked AS MATERIALIZED (
+            SELECT node.id
+              FROM unnest($50::uuid[]) AS wanted (id)
+             CROSS JOIN LATERAL (
+                    SELECT id, status FROM nodes WHERE nodes.id = wanted.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS node
+             WHERE node.status = 'ready'
+         ), claim AS MATERIALIZED (
             SELECT claim.id, claim.allocation_id, claim.node_id, claim.slot_id, wish.event_id, NULL::uuid AS operation_id,
                    wish.source, wish.actor, wish.cause
               FROM unnest($40::uuid[], $41::uuid[], $42::uuid[], $43::uuid[]) AS claim (id, allocation_id, node_id, slot_id)
               JOIN wish ON wish.id = claim.allocation_id
+             WHERE require_won((SELECT count(*) FROM locked) = cardinality($50::uuid[]))
          ), claimed AS (
             INSERT INTO claims (id, allocation_id, node_id, slot_id, status_at)
             SELECT id, allocation_id, node_id, slot_id, $1
@@ -310,15 +291,6 @@ fn statement(heard: Heard) -> String {
             INSERT INTO audit_unlinked (entry_id)
             SELECT id
               FROM entry
-         )
-         INSERT INTO idempotency_keys AS known (principal, route, key, fingerprint, created_at, http_status, body)
-         SELECT principal, route, key, fingerprint, $44, http_status, body
-           FROM unnest($34::uuid[], $35::text[], $36::text[], $37::bytea[], $38::smallint[], $39::jsonb[])
-             AS answer (principal, route, key, fingerprint, http_status, body)
-          ORDER BY principal, route, key
-         ON CONFLICT (principal, route, key) DO UPDATE
-            SET fingerprint = EXCLUDED.fingerprint, created_at = EXCLUDED.created_at, http_status = EXCLUDED.http_status,
-                body = EXCLUDED.body
-          WHERE known.created_at < $45 OR known.http_status IS NULL"
+         ), {ANSWERED}"
     )
 }

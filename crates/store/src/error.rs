@@ -68,12 +68,20 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Whether the database says that somebody else was faster: a serialization failure, a deadlock, or a second record of
-/// one fact, which only a writer that bypassed the lock can cause.
+/// Whether the database says that somebody else was faster: a serialization failure, a deadlock, a second live claim of one slot or
+/// machine, or a second record of one fact, which only a writer that bypassed the lock can cause.
 pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else {
         return false;
     };
     matches!(error.code().as_deref(), Some("40001" | "40P01"))
-        || matches!(error.constraint(), Some("lifecycle_log_event" | "lifecycle_log_step"))
+        || matches!(
+            error.constraint(),
+            Some(
+                "lifecycle_log_event"
+                    | "lifecycle_log_step"
+                    | "claims_live_slot"
+                    | "claims_live_node"
+            )
+        )
 }

@@ -52,6 +52,8 @@ mod spare;
 pub mod ssh_keys;
 pub mod storage_attachments;
 pub mod terminal_sessions;
+pub mod terms;
+mod texts;
 pub mod usage_records;
 pub mod usage_windows;
 pub mod users;

@@ -1,5 +1,6 @@
-//! Requests are judged and get their places: those that came together by one look at their terms and in one transaction, whoever does
-//! not fit into that alone. Nothing of it is true before it is committed, and each has the answer that was kept with its key.
+//! Requests are judged and get their places: those that came together by one look at their terms and at where there is room, and by one
+//! statement that writes all of it; whoever does not fit into that alone. Nothing is locked in between (decision 37). Each has the
+//! answer that was kept with its key.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,19 +9,22 @@ use domain::ids::{AllocationId, NodeId};
 use domain::machines::allocation::Status;
 use domain::placement::stock::{Left, Stock};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use spine::workflow::NewRun;
-use store::admission::{self, Admitted, Answer, Found, Kind, Times};
+use store::admission::{self, Admitted, Answer, Times};
 use store::allocations::NewAllocation;
 use store::audit_log::NewEntry;
 use store::idempotency::{OwnKey, StoredAnswer, Taken};
 use store::lifecycle::Birth;
-use store::placement::{self, Asked, Place, SkuTerms, Terms, Wanted};
+use store::placement::{self, Place, Wanted};
+use store::terms::{self, Asked, Found, SkuTerms, Spare, Terms};
 use store::views::allocations::Row;
-use store::{Store, Tx, idempotency};
+use store::{Store, idempotency};
 use wire::bus::Subject;
 use wire::http::allocations::Allocation;
 
+use super::in_hand::{InHand, Taken as Nodes};
 use super::judge::{self, Ask, Unmet};
 use super::provision;
 use super::view::{Viewer, shown};
@@ -32,6 +36,9 @@ use crate::{Caller, Error};
 
 /// What a request that was done is answered with.
 pub(super) const CREATED: u16 = 201;
+
+/// How often those who came together are tried together, when somebody else was faster.
+const ATTEMPTS_MAX: usize = 3;
 
 /// A request, with everything that its verdict depends on.
 #[derive(Clone, Debug)]
@@ -144,6 +151,11 @@ impl Request {
 }
 
 impl Wish {
+    fn market(&self) -> Market {
+        let terms = &self.new.terms;
+        (terms.region.clone(), self.new.sku.clone(), terms.image.clone())
+    }
+
     fn wanted(&self) -> Wanted<'_> {
         let terms = &self.new.terms;
         let gpus = (!terms.whole).then_some(self.new.gpus);
@@ -188,99 +200,112 @@ impl Wish {
 
 /// Judges and admits those who came together. One verdict each, in their order.
 pub(crate) async fn together(
-    store: &Store,
+    (store, in_hand): (&Store, &InHand),
     policies: &Policies,
     times: (Timestamp, Timestamp),
     requests: Vec<Request>,
 ) -> Vec<Verdict> {
-    match attempt(store, policies, times, &requests).await {
-        Ok(verdicts) => verdicts,
-        // A race that was lost is run again, alone.
-        Err(error)
-            if requests.len() == 1 && !matches!(error, Error::Store(store::Error::Conflict)) =>
-        {
-            vec![Verdict::Failed(error)]
-        }
-        // Whatever it was, and even if nobody knows whether it was committed: alone, each of them finds out by its key.
-        Err(error) => {
-            let count = requests.len();
-            tracing::info!(
-                error = error.chain(),
-                count,
-                "a batch of requests failed: each is tried alone"
-            );
-            requests.iter().map(|_| Verdict::Alone).collect()
+    let mut attempts = 1;
+    loop {
+        match attempt((store, in_hand), policies, times, &requests).await {
+            Ok(verdicts) => return verdicts,
+            Err(Error::Store(store::Error::Conflict)) if attempts < ATTEMPTS_MAX => attempts += 1,
+            // A race that was lost is run again, alone.
+            Err(error)
+                if requests.len() == 1
+                    && !matches!(error, Error::Store(store::Error::Conflict)) =>
+            {
+                return vec![Verdict::Failed(error)];
+            }
+            // Whatever it was, and even if nobody knows whether it was committed: alone, each of them finds out by its key.
+            Err(error) => {
+                let count = requests.len();
+                tracing::info!(
+                    error = error.chain(),
+                    count,
+                    "a batch of requests failed: each is tried alone"
+                );
+                return requests.iter().map(|_| Verdict::Alone).collect();
+            }
         }
     }
 }
 
 async fn attempt(
-    store: &Store,
+    (store, in_hand): (&Store, &InHand),
     policies: &Policies,
-    times: (Timestamp, Timestamp),
+    (now, expired_before): (Timestamp, Timestamp),
     requests: &[Request],
 ) -> Result<Vec<Verdict>, Error> {
     let questions: Vec<Asked> = requests.iter().map(Request::question).collect();
-    let terms = placement::terms(store, &questions, times.1).await?;
-    let mut wishes = Vec::with_capacity(requests.len());
-    let mut verdicts = Vec::with_capacity(requests.len());
-    for (request, terms) in requests.iter().zip(terms) {
-        verdicts.push(match request.judged(store, policies, terms) {
-            Ok(wish) => {
-                wishes.push(wish);
-                None
-            }
-            Err(settled) => Some(Verdict::Settled(settled)),
-        });
+    let turn = in_hand.turn().await;
+    let found = terms::find(store, &questions, &turn.passed_by, expired_before).await?;
+    let (at, mut placed) = (found.at, placed(store, policies, found, requests));
+    let nodes = placed.iter().filter_map(|one| Some(one.as_ref().ok()?.place.node.uuid()));
+    let nodes = turn.take(nodes.collect());
+    let made = placed.iter().filter_map(|one| one.as_ref().ok()).collect::<Vec<_>>();
+    if !made.is_empty() {
+        write(store, nodes, &made, Times { at, now, expired_before }).await?;
     }
-    let mut admitted =
-        if wishes.is_empty() { Vec::new() } else { placed(store, times, &wishes).await? }
-            .into_iter();
-    // Whoever has no verdict yet had a wish.
-    let verdict = |settled: Option<Verdict>| settled.or_else(|| admitted.next());
-    Ok(verdicts.into_iter().map(verdict).map(|one| one.unwrap_or(Verdict::Alone)).collect())
+    let verdict = |one: Result<Placed, Verdict>| match one {
+        Ok(placed) => Verdict::Settled(Settled::Made(Box::new(placed.shown))),
+        Err(verdict) => verdict,
+    };
+    Ok(placed.drain(..).map(verdict).collect())
 }
 
-/// Finds places for them, and writes them. One verdict each, in their order.
-async fn placed(
+/// Writes them by themselves, and gives their nodes back.
+async fn write(store: &Store, nodes: Nodes, placed: &[&Placed], times: Times) -> Result<(), Error> {
+    let written = Written::of(placed)?;
+    let heard = subscriptions::provisioner(Subject::ProvisioningRequested);
+    let done = admission::write(store, &written.admitted(placed), heard, times).await;
+    if let Err(store::Error::Conflict) = done {
+        nodes.lost();
+    }
+    Ok(done?)
+}
+
+/// A wish with its place, and how whoever asked sees it.
+struct Placed {
+    wish: Wish,
+    place: Place,
+    shown: Allocation,
+}
+
+/// Judges each, and finds a place for whoever may have one. Who finds none has to be asked for alone: others may have it in hand.
+fn placed(
     store: &Store,
-    (now, expired_before): (Timestamp, Timestamp),
-    wishes: &[Wish],
-) -> Result<Vec<Verdict>, Error> {
-    let mut tx = store.begin().await?;
-    let (kinds, kind_of) = kinds(wishes);
-    let (at, found) = admission::pick(&mut tx, &kinds).await?;
-    let mut verdicts: Vec<Verdict> = wishes.iter().map(|_| Verdict::Alone).collect();
-    let mut places: Vec<(usize, Place, Allocation)> = Vec::with_capacity(wishes.len());
-    let mut shelf = Shelf::of(&kinds, &found);
+    policies: &Policies,
+    found: Found,
+    requests: &[Request],
+) -> Vec<Result<Placed, Verdict>> {
+    let Found { at, terms, kinds, spares } = found;
+    let judged = requests
+        .iter()
+        .zip(terms)
+        .map(|(request, terms)| request.judged(store, policies, terms).map_err(Verdict::Settled));
+    let mut wishes: Vec<Option<Result<Wish, Verdict>>> = judged.map(Some).collect();
+    let wish_of = |one: &Option<Result<Wish, Verdict>>| Some(one.as_ref()?.as_ref().ok()?.new.gpus);
     // The largest first: what is hard to place is placed while there is room.
     let mut order: Vec<usize> = (0..wishes.len()).collect();
-    order.sort_by_key(|index| Reverse(wishes[*index].new.gpus));
-    for index in order {
-        let (wish, kind) = (&wishes[index], kind_of[index]);
-        if found[kind] == Found::Full {
-            verdicts[index] = Verdict::Settled(Settled::Full(wish.sku.clone()));
-        } else if let Some((place, node)) = shelf.take(wish, &found[kind]) {
-            let shown = wish.shown(&place, &node, at);
-            places.push((index, place, shown));
+    order.sort_by_key(|index| Reverse(wish_of(&wishes[*index])));
+    let mut shelf = Shelf::default();
+    for (wish, kind) in wishes.iter().zip(&kinds) {
+        if let Some(Ok(wish)) = wish {
+            shelf.add(wish, &spares[*kind]);
         }
     }
-    if places.is_empty() {
-        tx.rollback().await?;
-        return Ok(verdicts);
+    let mut all: Vec<Option<Result<Placed, Verdict>>> = wishes.iter().map(|_| None).collect();
+    for index in order {
+        all[index] = wishes[index].take().map(|wish| {
+            let wish = wish?;
+            let taken = shelf.take(&wish, &spares[kinds[index]]);
+            let (place, node) = taken.ok_or(Verdict::Alone)?;
+            let shown = wish.shown(&place, &node, at);
+            Ok(Placed { wish, place, shown })
+        });
     }
-    let placed: Vec<(&Wish, &Place, &Allocation)> =
-        places.iter().map(|(index, place, shown)| (&wishes[*index], place, shown)).collect();
-    if !write(&mut tx, &placed, Times { at, now, expired_before }).await? {
-        // Somebody else has one of the keys, or had.
-        tx.rollback().await?;
-        return Ok(wishes.iter().map(|_| Verdict::Alone).collect());
-    }
-    tx.commit().await?;
-    for (index, _, shown) in places {
-        verdicts[index] = Verdict::Settled(Settled::Made(Box::new(shown)));
-    }
-    Ok(verdicts)
+    all.into_iter().map(|one| one.unwrap_or(Err(Verdict::Alone))).collect()
 }
 
 /// Judges and admits one who is asked for alone: waits for nodes that others are looking at, and is sure of the answer.
@@ -293,13 +318,15 @@ pub(super) async fn alone(
     (now, expired_before): (Timestamp, Timestamp),
     request: &Request,
 ) -> Result<Settled, Error> {
-    let terms = placement::terms(store, &[request.question()], expired_before).await?.pop();
-    let terms = terms.ok_or_else(|| Error::Broken("a question has no terms".to_owned()))?;
+    let mut tx = store.begin().await?;
+    let terms = terms::of(&mut tx, request.question(), expired_before).await?;
     let wish = match request.judged(store, policies, terms) {
         Ok(wish) => wish,
-        Err(settled) => return Ok(settled),
+        Err(settled) => {
+            tx.rollback().await?;
+            return Ok(settled);
+        }
     };
-    let mut tx = store.begin().await?;
     let key = wish.key.as_ref();
     let taken = idempotency::take(&mut tx, key, &wish.fingerprint, now, expired_before).await?;
     if let Taken::Answered(answer) = taken {
@@ -312,103 +339,83 @@ pub(super) async fn alone(
     };
     let (at, node) = admission::moment_on(&mut tx, place.node).await?;
     let shown = wish.shown(&place, &node, at);
+    let placed = Placed { wish, place, shown };
+    let (written, heard) =
+        (Written::of(&[&placed])?, subscriptions::provisioner(Subject::ProvisioningRequested));
     let times = Times { at, now, expired_before };
-    if !write(&mut tx, &[(&wish, &place, &shown)], times).await? {
-        return Err(Error::Broken("a key that was taken is somebody else's".to_owned()));
-    }
+    admission::write_in(&mut tx, &written.admitted(&[&placed]), heard, times).await?;
     tx.commit().await?;
-    Ok(Settled::Made(Box::new(shown)))
+    Ok(Settled::Made(Box::new(placed.shown)))
 }
 
-async fn write(
-    tx: &mut Tx,
-    placed: &[(&Wish, &Place, &Allocation)],
-    times: Times,
-) -> Result<bool, Error> {
-    let bodies = placed.iter().map(|(_, _, shown)| serde_json::to_value(shown));
-    let bodies: Result<Vec<Value>, _> = bodies.collect();
-    let bodies = bodies.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
-    let runs = placed
-        .iter()
-        .map(|(wish, ..)| provision::run_of(wish.new.id, wish.birth.event_id, wish.new.provision));
-    let runs: Vec<NewRun> = runs.collect::<Result<_, _>>()?;
-    let written = bodies.iter().zip(&runs);
-    let admitted = placed.iter().zip(written).map(|((wish, place, _), (body, run))| Admitted {
-        allocation: &wish.new,
-        birth: &wish.birth,
-        trace: wish.trace.as_deref(),
-        place,
-        run: run.stored(),
-        entry: &wish.entry,
-        answer: Answer {
-            key: wish.key.as_ref(),
-            fingerprint: &wish.fingerprint,
-            status: CREATED,
-            body,
-        },
-    });
-    let heard = subscriptions::provisioner(Subject::ProvisioningRequested);
-    Ok(admission::write(tx, &admitted.collect::<Vec<_>>(), heard, times).await?)
+/// What is written of those who have a place, besides what they asked for, in their order.
+struct Written {
+    bodies: Vec<Box<RawValue>>,
+    runs: Vec<NewRun>,
 }
 
-/// The kinds of what is wished for, market by market and the largest first, and of which kind each wish is.
-fn kinds(wishes: &[Wish]) -> (Vec<Kind<'_>>, Vec<usize>) {
-    let rank = |wish| {
-        let wanted = Wish::wanted(wish);
-        (market_of(&wanted), Reverse(wanted.gpus))
-    };
-    let mut requests = BTreeMap::new();
-    for wish in wishes {
-        *requests.entry(rank(wish)).or_insert(0_usize) += 1;
+impl Written {
+    fn of(placed: &[&Placed]) -> Result<Written, Error> {
+        let bodies = placed.iter().map(|one| to_raw_value(&one.shown));
+        let bodies = bodies.collect::<Result<_, _>>();
+        let run = |one: &&Placed| {
+            let Wish { new, birth, .. } = &one.wish;
+            provision::run_of(new.id, birth.event_id, new.provision)
+        };
+        Ok(Written {
+            bodies: bodies.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?,
+            runs: placed.iter().map(run).collect::<Result<_, _>>()?,
+        })
     }
-    let ranks: Vec<_> = requests.keys().copied().collect();
-    let place = |wish| ranks.binary_search(&rank(wish)).unwrap_or_default();
-    let kind_of = wishes.iter().map(place).collect();
-    let kind = |(((region, sku, image), Reverse(gpus)), requests)| Kind {
-        wanted: Wanted { region, sku, image, gpus },
-        requests,
-    };
-    (requests.into_iter().map(kind).collect(), kind_of)
+
+    fn admitted<'a>(&'a self, placed: &[&'a Placed]) -> Vec<Admitted<'a>> {
+        let written = self.bodies.iter().map(|body| &**body).zip(&self.runs);
+        let admitted = |(placed, (body, run)): (&&'a Placed, (&'a RawValue, &'a NewRun))| {
+            let Placed { wish, place, .. } = *placed;
+            let (key, fingerprint) = (wish.key.as_ref(), &wish.fingerprint[..]);
+            Admitted {
+                allocation: &wish.new,
+                birth: &wish.birth,
+                trace: wish.trace.as_deref(),
+                place,
+                run: run.stored(),
+                entry: &wish.entry,
+                answer: Answer { key, fingerprint, status: CREATED, body },
+            }
+        };
+        placed.iter().zip(written).map(admitted).collect()
+    }
 }
 
 /// The nodes that were found, and for whom each is: whoever wants the same image of the same SKU in the same region, however much.
-struct Shelf<'a> {
+#[derive(Default)]
+struct Shelf {
     stock: Stock,
-    names: BTreeMap<NodeId, &'a str>,
-    markets: BTreeMap<(&'a str, &'a str, &'a str), Vec<NodeId>>,
+    markets: BTreeMap<Market, BTreeMap<NodeId, String>>,
 }
 
-impl<'a> Shelf<'a> {
-    fn of(kinds: &[Kind<'a>], found: &'a [Found]) -> Shelf<'a> {
-        let mut shelf =
-            Shelf { stock: Stock::default(), names: BTreeMap::new(), markets: BTreeMap::new() };
-        for (kind, found) in kinds.iter().zip(found) {
-            let Found::Nodes(nodes) = found else { continue };
-            let market = shelf.markets.entry(market_of(&kind.wanted)).or_default();
-            for spare in nodes {
-                let whole = kind.wanted.gpus.is_none();
-                let left = if whole { Left::Whole(true) } else { Left::Slots(spare.slots.clone()) };
-                shelf.stock.add(spare.node, left);
-                shelf.names.insert(spare.node, &spare.name);
-                market.push(spare.node);
-            }
+/// A region, a SKU and an image.
+type Market = (String, String, String);
+
+impl Shelf {
+    /// Adds the nodes that were found for a wish.
+    fn add(&mut self, wish: &Wish, spares: &[Spare]) {
+        let market = self.markets.entry(wish.market()).or_default();
+        for spare in spares {
+            let whole = wish.new.terms.whole;
+            let left = if whole { Left::Whole(true) } else { Left::Slots(spare.slots.clone()) };
+            self.stock.add(spare.node, left);
+            market.insert(spare.node, spare.name.clone());
         }
-        shelf
     }
 
     /// The best place for a wish among the nodes of its market, and what the node is called.
-    fn take(&mut self, wish: &Wish, found: &Found) -> Option<(Place, String)> {
-        let wanted = wish.wanted();
-        let among = self.markets.get(&market_of(&wanted))?;
+    fn take(&mut self, wish: &Wish, spares: &[Spare]) -> Option<(Place, String)> {
+        let names = self.markets.get(&wish.market())?;
+        let among: Vec<NodeId> = names.keys().copied().collect();
         // Only where no NUMA node is large enough were others looked for.
-        let may_tear =
-            matches!(found, Found::Nodes(nodes) if nodes.iter().any(|node| !node.on_one));
-        let (node, slots) = self.stock.take(among, wanted.gpus, may_tear)?;
-        let name = (*self.names.get(&node)?).to_owned();
-        Some((Place { node, slots }, name))
+        let may_tear = spares.iter().any(|node| !node.on_one);
+        let (node, slots) = self.stock.take(&among, wish.wanted().gpus, may_tear)?;
+        Some((Place { node, slots }, names.get(&node)?.clone()))
     }
-}
-
-const fn market_of<'a>(wanted: &Wanted<'a>) -> (&'a str, &'a str, &'a str) {
-    (wanted.region, wanted.sku, wanted.image)
 }

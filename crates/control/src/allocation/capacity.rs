@@ -2,8 +2,10 @@
 //! alone: nobody learns which machines there are.
 
 use domain::policy::Permission;
+use jiff::Timestamp;
 use store::Tx;
-use store::placement::{self, Funnel, SkuTerms, Wanted};
+use store::placement::{self, Funnel, Wanted};
+use store::terms::{self, SkuTerms};
 use uuid::Uuid;
 use wire::http::catalogue::{CapacityExplained, CapacityQuestion};
 use wire::problem::{Filter, Narrowed};
@@ -52,7 +54,7 @@ pub async fn explain(
         keys_place: String::new(),
     };
     let mut tx = ctx.store.begin().await?;
-    let terms = placement::terms_in(&mut tx, judge::question(caller, &ask, None)).await?;
+    let terms = terms::of(&mut tx, judge::question(caller, &ask, None), Timestamp::MAX).await?;
     let offered = match judge::offer(&ask, &terms) {
         Ok((sku, _)) => Ok(sku),
         Err(unmet) => Err(unmet.told(&mut tx, &ask).await?),

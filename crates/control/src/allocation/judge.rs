@@ -3,11 +3,13 @@
 
 use domain::ids::{AllocationGroupId, AllocationId, EventId, OperationId};
 use domain::policy::{Permission, ProjectRole};
+use jiff::Timestamp;
 use store::Tx;
 use store::allocations::{NewAllocation, Terms as Agreed};
 use store::idempotency::OwnKey;
 use store::lifecycle::Birth;
-use store::placement::{self, Asked, Payer, Place, SkuTerms, Terms, Wanted};
+use store::placement::{self, Place, Wanted};
+use store::terms::{self, Asked, Payer, SkuTerms, Terms};
 use uuid::Uuid;
 use wire::problem::{Alternative, Fault};
 
@@ -90,6 +92,7 @@ pub(crate) fn question(caller: &Caller, ask: &Ask<'_>, key: Option<OwnKey>) -> A
         user: caller.user_id,
         project: ask.project,
         sku: ask.sku.to_owned(),
+        gpus: ask.gpus,
         image: ask.image.map(str::to_owned),
         region: ask.region.to_owned(),
         ssh_keys: ask.ssh_keys.to_vec(),
@@ -107,7 +110,7 @@ pub(crate) async fn judge(
     caller: &Caller,
     ask: &Ask<'_>,
 ) -> Result<Judged, Error> {
-    let terms = placement::terms_in(tx, question(caller, ask, None)).await?;
+    let terms = terms::of(tx, question(caller, ask, None), Timestamp::MAX).await?;
     match judged(&ctx.policies(), ask, &terms) {
         Ok(judged) => Ok(judged),
         Err(unmet) => Err(unmet.told(tx, ask).await?),

@@ -8,6 +8,7 @@ pub mod clean;
 pub mod cleanup;
 pub mod create;
 pub mod explain;
+pub(crate) mod in_hand;
 pub(crate) mod judge;
 pub mod provision;
 pub mod reason;

@@ -132,10 +132,7 @@ impl Flusher {
                 }
                 vec![Written::Failed; waiting.len()]
             });
-            for (written, answer) in written.into_iter().zip(answers) {
-                // Whoever is not listening any more has hung up.
-                let _ = answer.send(written);
-            }
+            self.rounds.tell(written.into_iter().zip(answers).collect()).await;
         }
     }
 }

@@ -19,6 +19,8 @@ const MANY: usize = 32;
 const AFTER_FEW: Duration = Duration::from_millis(100);
 /// How long there is none after a large one: what a round costs by itself is then shared by as many as can be.
 const AFTER_MANY: Duration = Duration::from_millis(500);
+/// How many of a large round are answered at a time.
+const PART: usize = 64;
 
 type Asked<Q, A> = (Q, oneshot::Sender<A>);
 
@@ -74,6 +76,25 @@ impl<Q, A> Rounds<Q, A> {
         };
         Some(round)
     }
+
+    /// Answers a round. A large one is answered in parts, over the time that there is none after it: five hundred answers at once are
+    /// some ten milliseconds for both sides, behind which everybody waits who is in a hurry.
+    pub(super) async fn tell(&mut self, answers: Vec<(A, oneshot::Sender<A>)>) {
+        let parts = answers.len().div_ceil(PART);
+        let paced = self.pause == AFTER_MANY;
+        for (number, (said, answer)) in answers.into_iter().enumerate() {
+            // Whoever is not listening any more has hung up.
+            let _ = answer.send(said);
+            if paced && (number + 1).is_multiple_of(PART) {
+                let _ =
+                    timeout(AFTER_MANY / u32::try_from(parts).unwrap_or(u32::MAX), pending::<()>())
+                        .await;
+            }
+        }
+        if paced {
+            self.pause = Duration::ZERO;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +105,7 @@ mod tests {
     use futures::future::join_all;
     use tokio::task::unconstrained;
 
-    use super::{AFTER_FEW, AFTER_MANY, MANY, ROUND_MAX, rounds};
+    use super::{AFTER_FEW, AFTER_MANY, MANY, PART, ROUND_MAX, rounds};
 
     #[tokio::test]
     async fn who_comes_alone_waits_for_nobody_and_who_comes_next_for_a_moment() {
@@ -115,5 +136,20 @@ mod tests {
         assert_eq!(rounds.pause, Duration::ZERO, "who was left over does not wait");
         assert_eq!(rounds.next().await.expect("some are left").len(), MANY);
         assert_eq!(rounds.pause, AFTER_MANY);
+    }
+    #[tokio::test]
+    async fn a_large_round_is_answered_in_parts_and_the_next_begins_when_it_is() {
+        let (line, mut rounds) = rounds::<usize, usize>();
+        let mut all: Vec<_> = (0..2 * PART).map(|n| Box::pin(line.ask(n))).collect();
+        assert!(unconstrained(join_all(&mut all)).now_or_never().is_none());
+        let round = rounds.next().await.expect("they ask");
+        let mut telling = Box::pin(rounds.tell(round));
+        assert!((&mut telling).now_or_never().is_none());
+        let mut others = all.split_off(PART);
+        assert!(join_all(all).now_or_never().is_some(), "the first part knows");
+        assert!(others.iter_mut().all(|one| one.now_or_never().is_none()), "the others do not");
+        telling.await;
+        assert!(join_all(others).now_or_never().is_some());
+        assert_eq!(rounds.pause, Duration::ZERO, "the pause is over");
     }
 }

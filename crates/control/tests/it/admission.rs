@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use control::Error;
 use control::allocation::{create, view};
 use control::idempotency::Key;
-use domain::ids::AllocationId;
+use control::{Error, assemble};
+use domain::ids::{AllocationId, EventId};
+use domain::machines::{Node, node};
 use futures::future::join_all;
 use jiff::Timestamp;
+use lifecycle::Source;
 use store::audit_log::{self, Answering, NewEntry};
 use store::idempotency::{self, KeyRef, Taken};
-use testkit::House;
+use store::lifecycle::{Report, apply};
+use store::{Options, Store};
+use testkit::{House, actor, new_id};
+use tokio::task::JoinSet;
 use wire::http::allocations::{Allocation, NewAllocation};
 
 fn asked(house: &House, sku: &str, gpus: i16) -> NewAllocation {
@@ -86,6 +91,54 @@ async fn exactly_what_fits_is_granted_however_they_come() {
         assert_eq!(answers.iter().filter(refused).count(), answers.len() - fits);
     }
     house.is_sound().await;
+    house.close().await;
+}
+
+/// Two processes look for the same nodes at the same time, and neither has locked them: who is slower looks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exactly_what_fits_is_granted_by_two_processes() {
+    let mut house = House::open().await;
+    for _ in 0..4 {
+        house.node("h100.slice", &[0, 0, 0, 0, 1, 1, 1, 1]).await;
+    }
+    let store = Store::open(&house.database.url(), Options::default()).await.expect("it opens");
+    let other = assemble(store.clone(), house.ctx.clock.clone(), house.ctx.policies()).await;
+    let other = other.expect("another process").ctx;
+    let mut asking = JoinSet::new();
+    for turn in 0..80 {
+        let ctx = if turn % 2 == 0 { house.ctx.clone() } else { other.clone() };
+        let (caller, asked) = (house.tenant.clone(), asked(&house, "h100.slice", 1));
+        let key = Key::of(caller.user_id, "POST /allocations", &format!("key-{turn}"), b"");
+        asking.spawn(async move { create::request(&ctx, &caller, &asked, &key).await });
+    }
+    let answers = asking.join_all().await;
+    let made: Vec<&Allocation> = answers.iter().flatten().map(|answer| &answer.body).collect();
+    let told = slots(&made);
+    assert_eq!((made.len(), told.iter().collect::<BTreeSet<_>>().len()), (32, 32), "{told:?}");
+    let refused = |one: &&Result<_, _>| matches!(one, Err(Error::SkuUnavailable { .. }));
+    assert_eq!(answers.iter().filter(refused).count(), 48);
+    store.close().await;
+    house.is_sound().await;
+    house.close().await;
+}
+
+/// Whoever asks is let in before the machine leaves, or is told that it is gone.
+#[tokio::test]
+async fn a_machine_that_is_leaving_is_waited_for_and_gets_nothing() {
+    let mut house = House::open().await;
+    let node = house.node("h100.slice", &[0; 8]).await.identity.node_id;
+    let mut tx = house.ctx.store.begin().await.expect("a transaction");
+    let drain =
+        Report::new(node::Event::DrainRequested, EventId(new_id()), actor(Source::Operator));
+    let outcome = apply::<Node>(&mut tx, node, &drain).await.expect("it answers");
+    assert!(outcome.is_applied(), "{outcome:?}");
+    let leaves = async {
+        while house.waiting_for_locks().await == 0 {}
+        tx.commit().await.expect("it leaves");
+    };
+    let (answer, ()) = futures::join!(house.create("h100.slice", 1), leaves);
+    assert!(matches!(answer, Err(Error::SkuUnavailable { .. })), "{answer:?}");
+    assert_eq!(house.rows("allocations").await + house.rows("claims").await, 0);
     house.close().await;
 }
 

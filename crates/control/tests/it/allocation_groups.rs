@@ -483,6 +483,6 @@ async fn a_group_costs_so_many_statements_a_member_and_a_few_for_itself() {
     }
     let [one, four, eight] = groups[..] else { panic!("{groups:?}") };
     assert_eq!((four - one, eight - four), (18, 24), "6 a member; {single} alone, {groups:?}");
-    assert_eq!((single, one), (5, 16), "with their BEGIN and COMMIT: alone, and in a group of one");
+    assert_eq!((single, one), (2, 16), "alone, and in a group of one with its BEGIN and COMMIT");
     house.close().await;
 }

@@ -1,7 +1,6 @@
 //! Moves, as the writer asks for them: those of the same kind by one statement, whoever asks.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::Arc;
 
 use lifecycle::{Code, Kind, Said, Value, grounds_of, stamps_of};
 use sqlx::postgres::PgConnection;
@@ -12,6 +11,7 @@ use super::statement::{self, Change};
 use super::stored::{Locked, Stored};
 use super::{Heard, Kept, Report};
 use crate::company::{Question, in_order, rounds};
+use crate::texts::Texts;
 use crate::{Error, Tx};
 
 /// All that the text of a move's statement follows from: with the machine's tables, which of a move's grounds held says which stamps it
@@ -27,20 +27,8 @@ struct Form {
     keeps: Vec<&'static str>,
 }
 
-/// The statements of this process's moves. There are as many as there are kinds of moves: to write one down each time took longer than
-/// whatever else a move does before it is asked for.
-static STATEMENTS: LazyLock<RwLock<HashMap<Form, Arc<str>>>> = LazyLock::new(RwLock::default);
-
-impl Form {
-    /// The statement of this form, which `write` writes down if it is the first.
-    fn statement(self, write: impl FnOnce() -> String) -> Arc<str> {
-        let known = STATEMENTS.read().unwrap_or_else(PoisonError::into_inner).get(&self).cloned();
-        known.unwrap_or_else(|| {
-            let mut all = STATEMENTS.write().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(all.entry(self).or_insert_with(|| write().into()))
-        })
-    }
-}
+/// The statements of this process's moves.
+static STATEMENTS: Texts<Form> = Texts::new();
 
 /// One row's move.
 pub(super) struct Move {
@@ -112,7 +100,7 @@ impl Move {
             keeps: report.keeps.iter().map(|(column, _)| *column).collect(),
         };
         Move {
-            statement: form.statement(|| change.statement(row.status.code(), to.code())),
+            statement: STATEMENTS.of(form, || change.statement(row.status.code(), to.code())),
             id,
             seq: row.seq,
             event_id: report.event_id.uuid(),
@@ -203,7 +191,7 @@ async fn write(connection: &mut PgConnection, moves: Vec<Move>) -> Result<Vec<Mo
 
 #[cfg(test)]
 mod tests {
-    use super::Form;
+    use super::{Form, STATEMENTS};
 
     fn form(held: bool) -> Form {
         let (machine, heard, keeps) = ("no machine", None, Vec::new());
@@ -212,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_statement_is_written_down_once_and_is_another_where_a_ground_did_not_hold() {
-        assert_eq!(&*form(true).statement(|| "held".to_owned()), "held");
-        assert_eq!(&*form(false).statement(|| "not held".to_owned()), "not held");
-        assert_eq!(&*form(true).statement(|| unreachable!("it is known")), "held");
+        assert_eq!(&*STATEMENTS.of(form(true), || "held".to_owned()), "held");
+        assert_eq!(&*STATEMENTS.of(form(false), || "not held".to_owned()), "not held");
+        assert_eq!(&*STATEMENTS.of(form(true), || unreachable!("it is known")), "held");
     }
 }

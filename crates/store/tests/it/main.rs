@@ -5,6 +5,7 @@
     reason = "a step that can't be taken fails the test, and says which"
 )]
 
+mod admission;
 mod agents;
 mod audit;
 mod cluster;

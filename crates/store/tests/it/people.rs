@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use store::audit_log::{self, Answering, NewEntry};
 use store::idempotency::{self, KeyRef, StoredAnswer, Taken};
-use store::placement::{self, Asked};
 use store::projects::{self, Change, NewProject};
+use store::terms::{self, Asked};
 use store::{Error, Store, Tx, api_tokens, catalogue, prune, ssh_keys, users};
 use testkit::{Database, new_id};
 use uuid::Uuid;
@@ -285,12 +285,14 @@ async fn keys_that_are_asked_for_are_found_or_named_as_unknown() {
         user: ada,
         project: new_id(),
         sku: String::new(),
+        gpus: 1,
         image: None,
         region: String::new(),
         ssh_keys: asked.to_vec(),
         key: None,
     };
-    let terms = database.in_transaction(async |tx| placement::terms_in(tx, question).await).await;
+    let terms =
+        database.in_transaction(async |tx| terms::of(tx, question, Timestamp::MAX).await).await;
     let ids: Vec<Uuid> = terms.expect("it answers").ssh_keys.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [first, second]);
     let deleted = async |id| {

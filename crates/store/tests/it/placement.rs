@@ -13,11 +13,11 @@ use store::{Error, Options, Store, allocations, claims, nodes};
 use testkit::{Database, actor, new_id};
 use tokio::task::JoinSet;
 
-const REGION: &str = "north";
-const IMAGE: &str = "ubuntu";
+pub(crate) const REGION: &str = "north";
+pub(crate) const IMAGE: &str = "ubuntu";
 
 /// Ready nodes with that layout of NUMA nodes.
-async fn fleet(
+pub(crate) async fn fleet(
     database: &Database,
     sku: &str,
     count: usize,
@@ -118,7 +118,7 @@ struct Storm {
 }
 
 /// The hint of every node says what its claims say, and no slot is held twice.
-async fn is_sound(database: &Database) {
+pub(crate) async fn is_sound(database: &Database) {
     let wrong: i64 = sqlx::query(
         "SELECT count(*)
            FROM nodes

@@ -21,7 +21,22 @@ const RUNS: &str = "crates/store/src/workflow_runs.rs";
 const STATEMENT: &str = "crates/store/src/lifecycle/statement.rs";
 const TASK: &str = "crates/control/src/node/task.rs";
 const TASKS: &str = "crates/store/src/node_tasks.rs";
+const TERMS: &str = "crates/store/src/terms.rs";
 const TIMERS: &str = "crates/control/src/doors/timers.rs";
+const COUNTED: &str = "crates/store/migrations/0013_counted_together.sql";
+const ADMISSION: &str = "crates/store/src/admission.rs";
+
+/// Slots that somebody holds are chosen: by who locks the node first, and by who does not.
+const LOCKED_SLOTS: (&str, &str, &str) = (
+    PLACEMENT,
+    "claims.slot_id = slots.id AND claims.status <> 'freed')",
+    "claims.slot_id = slots.id AND claims.status = 'held')",
+);
+const FOUND_SLOTS: (&str, &str, &str) = (
+    TERMS,
+    "claims.node_id = spare.id AND claims.status <> 'freed'",
+    "claims.node_id = spare.id AND claims.status = 'held'",
+);
 
 /// Every mutant.
 pub(super) const LIST: &[Mutant] = &[
@@ -116,21 +131,14 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant {
         name: "slots-of-others",
         guards: "only slots without a live claim are chosen; behind it the unique index refuses",
-        edits: &[(
-            PLACEMENT,
-            "claims.slot_id = slots.id AND claims.status <> 'freed')",
-            "claims.slot_id = slots.id AND claims.status = 'held')",
-        )],
+        edits: &[LOCKED_SLOTS, FOUND_SLOTS],
     },
     Mutant {
         name: "unique-index",
         guards: "the unique index claims_live_slot; the choice of free slots in front of it is taken away too",
         edits: &[
-            (
-                PLACEMENT,
-                "claims.slot_id = slots.id AND claims.status <> 'freed')",
-                "claims.slot_id = slots.id AND claims.status = 'held')",
-            ),
+            LOCKED_SLOTS,
+            FOUND_SLOTS,
             (NOUNS, "CREATE UNIQUE INDEX claims_live_slot", "CREATE INDEX claims_live_slot"),
         ],
     },
@@ -138,10 +146,26 @@ pub(super) const LIST: &[Mutant] = &[
         name: "free-is-not-counted",
         guards: "what is free is counted whenever a claim comes or goes",
         edits: &[(
-            PLACES,
+            COUNTED,
             "WHERE (changed.status = 'freed') <> (former.status = 'freed')",
             "WHERE changed.status IS NULL",
         )],
+    },
+    Mutant {
+        name: "what-is-written-looks-at-nothing",
+        guards: "who writes without a lock sees whether a node is still ready and a key still free",
+        edits: &[
+            (
+                ADMISSION,
+                "WHERE require_won((SELECT count(*) FROM locked) = cardinality($50::uuid[]))",
+                "WHERE cardinality($50::uuid[]) > 0",
+            ),
+            (
+                ADMISSION,
+                "SELECT require_won((SELECT count(*) FROM answered) = cardinality($36::text[]))",
+                "SELECT true",
+            ),
+        ],
     },
     Mutant {
         name: "placement-locks-nothing",

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How many a second come to `released`, and how long each takes.
 pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
-    let nodes = if plan.quick { 8 } else { 50 };
+    let nodes = if plan.quick { 8 } else { 250 };
     let setting = Setting { name: "release", nodes: 0, floor_nodes: FLOOR_NODES, roles: ALL_ROLES };
     let stage = Stage::set(setting).await?;
     let (stop, mut agents) = (CancellationToken::new(), JoinSet::new());

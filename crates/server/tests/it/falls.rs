@@ -378,7 +378,7 @@ impl Stage {
         let (first, asked) = self.turnstile.run_cut(self.sent(&ask), cut).await;
         let at = asked.last().cloned().unwrap_or_default();
         let place = format!("{name}: {cut:?} {at}");
-        let there = cut.is_some_and(|(_, how)| how == Death::After) && at == "COMMIT";
+        let there = cut.is_some_and(|(_, how)| how == Death::After) && commits(&at);
         match cut {
             Some((number, _)) => {
                 assert_eq!(asked.len(), number, "it was cut where it should: {place}");
@@ -407,7 +407,7 @@ impl Stage {
     async fn cut_everywhere(&mut self, case: Case, first: usize) -> usize {
         let (asked, whole) = self.trial(case, None).await;
         assert!(!whole.is_empty(), "{case:?} has no effect");
-        let commit = asked.iter().rposition(|statement| statement == "COMMIT");
+        let commit = asked.iter().rposition(|statement| commits(statement));
         let commit = commit.expect("it commits") + 1;
         // A short request is cut before its commit, too.
         let stride = if all() { 1 } else { STRIDE.min(commit - 1) };
@@ -430,6 +430,11 @@ impl Stage {
         }
         cuts
     }
+}
+
+/// Whether it makes true what was asked: as the end of a transaction, or, where an allocation is written, by itself.
+fn commits(statement: &str) -> bool {
+    statement == "COMMIT" || statement.contains("require_won")
 }
 
 fn all() -> bool {

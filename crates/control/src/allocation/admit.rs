@@ -3,7 +3,7 @@
 //! answer that was kept with its key.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::ids::{AllocationId, NodeId};
 use domain::machines::allocation::Status;
@@ -289,9 +289,11 @@ fn placed(
     // The largest first: what is hard to place is placed while there is room.
     let mut order: Vec<usize> = (0..wishes.len()).collect();
     order.sort_by_key(|index| Reverse(wish_of(&wishes[*index])));
-    let mut shelf = Shelf::default();
+    let (mut shelf, mut shelved) = (Shelf::default(), BTreeSet::new());
     for (wish, kind) in wishes.iter().zip(&kinds) {
-        if let Some(Ok(wish)) = wish {
+        if let Some(Ok(wish)) = wish
+            && shelved.insert(*kind)
+        {
             shelf.add(wish, &spares[*kind]);
         }
     }
@@ -398,7 +400,7 @@ struct Shelf {
 type Market = (String, String, String);
 
 impl Shelf {
-    /// Adds the nodes that were found for a wish.
+    /// Adds the nodes that were found for a wish and its kind.
     fn add(&mut self, wish: &Wish, spares: &[Spare]) {
         let market = self.markets.entry(wish.market()).or_default();
         for spare in spares {

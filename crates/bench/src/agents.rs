@@ -232,7 +232,7 @@ async fn idle(stage: &Stage, count: usize, plan: Plan) -> anyhow::Result<Vec<Fig
     sql.close().await;
     let per_second = (after - before) as f64 / seconds;
     let budget = stage.raw(&[raw::COMMIT], 8, Length::Time(plan.round))?.rate;
-    let note = format!("{count} agents; foreign CPU has the agents in it");
+    let note = format!("{count} agents");
     let of = |goal, what: &str, unit| {
         Figure::less(goal, format!("agents.{count}.{what}"), unit).note(&note)
     };

@@ -1,5 +1,6 @@
 //! What the machine is, what it was doing while figures were taken, and what processes cost it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -78,16 +79,62 @@ pub(crate) fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// The share of all cores that is busy while we do nothing: somebody else's work.
+/// The share of all cores that is busy while we do nothing, without what agents that are at rest cost, and the product because of them:
+/// somebody else's work.
 #[expect(clippy::disallowed_methods, reason = "it has to look twice, some time apart")]
 async fn foreign_cpu() -> f64 {
-    let before = ticks();
+    let (before, ours) = (ticks(), ours_cpu());
     tokio::time::sleep(Duration::from_millis(500)).await;
     match (before, ticks()) {
         (Some(before), Some(after)) if after.total > before.total => {
-            (after.busy - before.busy) / (after.total - before.total)
+            // A tick is a hundredth of a second.
+            let ours = (ours_cpu() - ours).max(0.0) * 100.0;
+            (after.busy - before.busy - ours).max(0.0) / (after.total - before.total)
         }
         _ => f64::NAN,
+    }
+}
+
+/// CPU seconds of this process and of those below it that are the bench, the product or its database. What others have made is started
+/// by scripts, and is not among them.
+fn ours_cpu() -> f64 {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let known: HashMap<u32, Process> = entries
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some((number, Process::read(&entry.path())?))
+        })
+        .collect();
+    let ours = known.keys().filter(|number| is_below(**number, std::process::id(), &known));
+    ours.map(|number| known[number].seconds).sum()
+}
+
+/// Whether that process is this one, or below it with nobody else's in between.
+fn is_below(mut number: u32, this: u32, known: &HashMap<u32, Process>) -> bool {
+    while number != this {
+        match known.get(&number) {
+            Some(process) if process.is_product => number = process.parent,
+            Some(_) | None => return false,
+        }
+    }
+    true
+}
+
+/// What is known of a process.
+struct Process {
+    parent: u32,
+    /// Whether it is the bench, the product or its database, by its name.
+    is_product: bool,
+    seconds: f64,
+}
+
+impl Process {
+    fn read(folder: &Path) -> Option<Process> {
+        let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
+        let is_product = ["bench", "berth", "postgres"].contains(&name);
+        Some(Process { parent, is_product, seconds: cpu_seconds(folder).ok()? })
     }
 }
 
@@ -161,4 +208,28 @@ pub(crate) fn described() -> String {
     let kernel = read("/proc/sys/kernel/osrelease");
     let gibibytes = memory / 1024.0 / 1024.0;
     format!("{cores} cores, {gibibytes:.0} GiB, Linux {}", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::{Process, is_below, ours_cpu, own_cpu};
+
+    #[test]
+    fn what_scripts_have_started_is_not_ours() {
+        let of = |parent, is_product| Process { parent, is_product, seconds: 0.0 };
+        let known = HashMap::from([
+            (7, of(1, true)),
+            (8, of(7, true)),
+            (9, of(8, true)),
+            (10, of(7, false)),
+            (11, of(10, true)),
+            (12, of(1, true)),
+        ]);
+        let ours: Vec<u32> = (7..=13).filter(|number| is_below(*number, 7, &known)).collect();
+        assert_eq!(ours, [7, 8, 9]);
+        let before = own_cpu();
+        assert!(ours_cpu() >= before, "whoever looks is ours");
+    }
 }

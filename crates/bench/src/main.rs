@@ -124,7 +124,7 @@ const PARTS: &[Part] = &[
     peer("restate", &["P12"]),
     part("packing", &[], false),
     part("replicas", &["P9"], false),
-    part("overload", &["R34"], true),
+    part("overload", &["R34"], false),
     part("flat", &["P6"], false),
     part("beside", &["P16"], false),
     part("agents", &["P9", "P10", "P11", "P17", "P18"], false),

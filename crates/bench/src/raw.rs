@@ -14,8 +14,11 @@ use crate::machine::quantile;
 /// The database of the raw tables.
 pub(crate) const FLOOR: &str = "floor";
 const TABLES: &str = include_str!("sql/floor.sql");
-/// One allocation, its slot, its claim and its message in one statement.
+/// One allocation, its slots, their claims and its message in one statement, which is told how many slots: what the goals call
+/// `create_one`. Postgres plans it each time, because that number decides how much of an index is read.
 pub(crate) const CREATE_ONE: &str = include_str!("sql/floor_create.sql");
+/// The same for one slot and no other number, which is planned once: no floor of any goal, and a harder one.
+pub(crate) const CREATE_ONE_PLANNED_ONCE: &str = include_str!("sql/floor_create_planned_once.sql");
 /// One allocation given back, in one statement.
 pub(crate) const RELEASE_ONE: &str = include_str!("sql/floor_release.sql");
 /// A compare-and-set, its record and its message, in one statement.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::Plan;
 use crate::client::Client;
-use crate::create::{Until, ask};
+use crate::create::{PLANNED_ONCE, Until, ask};
 use crate::figure::Figure;
 use crate::fleet::Agents;
 use crate::machine::{Mood, own_cpu, quantile};
@@ -35,37 +35,43 @@ pub(crate) async fn figures(plan: Plan) -> anyhow::Result<Vec<Figure>> {
     stage.product.fleet("h100.slice", (Agents::Null, nodes), &mut agents, &stop).await?;
     let sql = stage.sql().await?;
     // Half of the floor is in use.
-    stage.raw_creates(RAW_CLIENTS, Length::Each(FLOOR_NODES * 4 / RAW_CLIENTS)).await?;
+    let half = Length::Each(FLOOR_NODES * 4 / RAW_CLIENTS);
+    stage.raw_creates(raw::CREATE_ONE_PLANNED_ONCE, RAW_CLIENTS, half).await?;
     let note = format!("{nodes} agents that only answer, {CLIENTS} clients");
     let mut rate = Figure::more("P7", "release.per_second", "/s").goal(0.6, 1.0).note(&note);
+    let harder = format!("{note}; {PLANNED_ONCE}");
+    let mut harder = Figure::more("P7", "release.per_second_vs_planned_once", "/s").note(harder);
     let mut p99 = Figure::less("P7", "release.all_at_once_p99", "ms").note(&note);
     for round in 1..=plan.rounds.min(3) {
         let mood = Mood::look().await;
-        let before = mix(&stage, plan)?;
+        let before = mix(&stage, raw::CREATE_ONE, plan)?;
         ask(&stage.product, &sql, CLIENTS, Until::Asked(nodes * 8)).await?;
         let cpu = own_cpu();
         let took = give_all_back(&stage.product, &sql, nodes * 8).await?;
         let client_cpu = own_cpu() - cpu;
-        let after = mix(&stage, plan)?;
+        let after = mix(&stage, raw::CREATE_ONE, plan)?;
+        let once = mix(&stage, raw::CREATE_ONE_PLANNED_ONCE, plan)?;
         eprintln!(
-            "release, round {round}: {:.0}/s, p50 {:.1} ms, p99 {:.1} ms; by hand {before:.0} and {after:.0}/s",
+            "release, round {round}: {:.0}/s, p50 {:.1} ms, p99 {:.1} ms; by hand {before:.0} and {after:.0}/s, planned once {once:.0}/s",
             took.rate,
             quantile(&took.each, 0.5),
             quantile(&took.each, 0.99)
         );
         let mood = mood.asking(client_cpu);
         rate.push(took.rate, Some((before + after) / 2.0), mood);
+        harder.push(took.rate, Some(once), mood);
         p99.push(quantile(&took.each, 0.99), None, mood);
     }
     sql.close().await;
     stage.product.check().await?;
     stop.cancel();
     agents.join_all().await;
-    Ok(vec![rate, p99])
+    Ok(vec![rate, harder, p99])
 }
 
-fn mix(stage: &Stage, plan: Plan) -> anyhow::Result<f64> {
-    let scripts = [raw::CREATE_ONE, raw::RELEASE_ONE];
+/// As many are taken, by that statement, as are given back; both count.
+fn mix(stage: &Stage, create: &str, plan: Plan) -> anyhow::Result<f64> {
+    let scripts = [create, raw::RELEASE_ONE];
     Ok(stage.raw(&scripts, RAW_CLIENTS, Length::Time(plan.round))?.rate)
 }
 

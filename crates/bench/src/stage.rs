@@ -87,8 +87,13 @@ impl Stage {
         )
     }
 
-    /// How many allocations a second the one statement makes: those that are there afterwards count, and none is booked twice.
-    pub(crate) async fn raw_creates(&self, clients: usize, length: Length) -> anyhow::Result<Raw> {
+    /// How many allocations a second that statement makes: those that are there afterwards count, and none is booked twice.
+    pub(crate) async fn raw_creates(
+        &self,
+        script: &str,
+        clients: usize,
+        length: Length,
+    ) -> anyhow::Result<Raw> {
         let mut sql = PgConnection::connect(&self.cluster.url(FLOOR)).await?;
         let count = "SELECT count(*) FROM floor_allocations";
         let mut before: i64 = sqlx::query_scalar(count).fetch_one(&mut sql).await?;
@@ -102,7 +107,7 @@ impl Stage {
             .await?;
             before = 0;
         }
-        let raw = self.raw(&[raw::CREATE_ONE], clients, length)?;
+        let raw = self.raw(&[script], clients, length)?;
         let after: i64 = sqlx::query_scalar(count).fetch_one(&mut sql).await?;
         let held: i64 = sqlx::query_scalar(
             "SELECT count(DISTINCT slot_id) FROM floor_claims WHERE status = 'held'",

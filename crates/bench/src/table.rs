@@ -80,7 +80,7 @@ fn page(report: &Report, circumstances: &str) -> anyhow::Result<String> {
         "<!-- Written by `make bench`. Do not edit. -->\n\n# What it costs\n\n\
          A figure that has a floor is judged by its ratio to what Postgres does by itself (or to whoever the name says) in the same round;\n\
          the others are judged by themselves. Median of all rounds, and the least and the most of them. `foreign` is the share of\n\
-         all cores that others used right before a round; `client` what asking has cost on the same cores. Everything of ours is durable:\n\
+         all cores that others used right before a round (neither the bench with its agents, nor the product with its database); `client` what asking has cost on the same cores. Everything of ours is durable:\n\
          `fsync`, `synchronous_commit` and `full_page_writes` are on, and asked for. Of what others have made the last column says it.\n\n",
     );
     writeln!(page, "{circumstances}\n")?;

@@ -244,9 +244,9 @@ impl<'a> Deed<'a> {
     pub(crate) async fn write_answering(
         &self,
         tx: &mut Tx,
-        answer: &Answering<'_>,
+        answer: Answering,
     ) -> Result<bool, Error> {
-        Ok(audit_log::append_answering(tx, &self.entry(DONE), answer).await?)
+        Ok(audit_log::append_answering(tx, self.entry(DONE), answer).await?)
     }
 
     /// The entry of it, done.

@@ -3,6 +3,7 @@
 use domain::ids::{AllocationGroupId, AllocationId};
 use domain::policy::{Bearer, Permission, ProjectRole, Scope};
 use lifecycle::Source;
+use store::allocations::Relation;
 use store::lifecycle::Actor;
 use uuid::Uuid;
 
@@ -62,7 +63,7 @@ impl Caller {
         enough(role.ok_or(Error::NotFound("project"))?, permission)
     }
 
-    /// The caller's role in the project of an allocation, if it is enough for `permission`.
+    /// What the caller has to do with an allocation, and their role in its project, if it is enough for `permission`.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it is not theirs, or there is none: they do not learn which.
@@ -71,9 +72,11 @@ impl Caller {
         ctx: &Ctx,
         id: AllocationId,
         permission: Permission,
-    ) -> Result<ProjectRole, Error> {
-        let role = store::allocations::role_on(&ctx.store, id, self.user_id).await?;
-        enough(role.ok_or(Error::NotFound("allocation"))?, permission)
+    ) -> Result<(ProjectRole, Relation), Error> {
+        let relation = ctx.desks.relation(id, self.user_id).await?;
+        let theirs = relation.and_then(|relation| Some((relation.role?, relation)));
+        let (role, relation) = theirs.ok_or(Error::NotFound("allocation"))?;
+        Ok((enough(role, permission)?, relation))
     }
 
     /// The caller's role in the project of a group, if it is enough for `permission`.

@@ -1,11 +1,14 @@
-//! Where what many ask at the same time is answered together: tokens and certificates are looked up, requests judged and admitted, several
-//! by one statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
+//! Where what many ask at the same time is answered together: tokens, certificates and whose an allocation is are looked up, requests
+//! judged and admitted, several by one statement. Whoever is in a batch that fails asks alone, and gets an error of their own.
 
+use domain::ids::AllocationId;
 use spine::together::Limits;
 use spine::{Clock, Together};
 use store::Store;
+use store::allocations::{self, Relation};
 use store::api_tokens::{self, Live};
 use store::node_agents::Shown;
+use uuid::Uuid;
 
 use crate::Error;
 use crate::allocation::admit::{self, Request, Verdict};
@@ -27,6 +30,7 @@ pub struct Desks {
     clock: Clock,
     tokens: Together<[u8; 32], Told<Option<Live>>>,
     certificates: Together<[u8; 32], Told<Option<Shown>>>,
+    relations: Together<(AllocationId, Uuid), Told<Option<Relation>>>,
     admissions: Together<Request, Verdict>,
 }
 
@@ -44,6 +48,12 @@ impl Desks {
             let (store, clock) = of.clone();
             async move { told(enrol::look_up(&store, &clock, &shown).await, shown.len()) }
         });
+        let of = store.clone();
+        let relations =
+            Together::new("relations", READS, move |wanted: Vec<(AllocationId, Uuid)>| {
+                let store = of.clone();
+                async move { told(allocations::relations(&store, &wanted).await, wanted.len()) }
+            });
         let of = (store.clone(), clock.clone(), current.clone(), InHand::default());
         let admissions = Together::new("admissions", WRITES, move |requests| {
             let (store, clock, current, in_hand) = of.clone();
@@ -52,7 +62,7 @@ impl Desks {
                 admit::together((&store, &in_hand), &current.get(), times, requests).await
             }
         });
-        Desks { store, clock, tokens, certificates, admissions }
+        Desks { store, clock, tokens, certificates, relations, admissions }
     }
 
     /// The live token with that hash.
@@ -69,6 +79,18 @@ impl Desks {
             return Ok(known?);
         }
         Ok(enrol::look_up(&self.store, &self.clock, &[shown]).await?.pop().flatten())
+    }
+
+    /// What a user has to do with an allocation; none when there is no such allocation.
+    pub(crate) async fn relation(
+        &self,
+        id: AllocationId,
+        user: Uuid,
+    ) -> Result<Option<Relation>, Error> {
+        if let Told::Answer(relation) = self.relations.ask((id, user)).await? {
+            return Ok(relation?);
+        }
+        Ok(allocations::relations(&self.store, &[(id, user)]).await?.pop().flatten())
     }
 
     /// Whether somebody gets what they ask for.

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spine::Clock;
-use store::Tx;
 use store::audit_log::Answering;
-use store::idempotency::{KeyRef, OwnKey, StoredAnswer, Taken};
+use store::idempotency::{OwnKey, StoredAnswer, Taken};
+use store::{Company, Tx};
 use uuid::Uuid;
 
 use crate::account::secret::sha256;
@@ -52,10 +52,6 @@ impl Key {
     /// The same, to be asked for together with others.
     pub(crate) fn own(&self) -> OwnKey {
         OwnKey { principal: self.principal, route: self.route, key: self.key.clone() }
-    }
-
-    fn stored(&self) -> KeyRef<'_> {
-        KeyRef { principal: self.principal, route: self.route, key: &self.key }
     }
 
     /// Marks the key as at work. A story that is run again after a lost race still has its mark.
@@ -124,29 +120,46 @@ pub enum Begun<T> {
 /// [`Error::IdempotencyInFlight`] while the same request runs, [`Error::IdempotencyMismatch`] when the key was used for
 /// another body, [`Error::Conflict`] when the answer was a secret, which is shown once.
 pub async fn begin<T: DeserializeOwned>(ctx: &Ctx, key: Option<&Key>) -> Result<Begun<T>, Error> {
+    begin_in(ctx, key, Company::Alone).await
+}
+
+/// [`begin`], in company: who is told that it has failed is to begin again, alone.
+///
+/// # Errors
+/// As above.
+pub(crate) async fn begin_in<T: DeserializeOwned>(
+    ctx: &Ctx,
+    key: Option<&Key>,
+    company: Company,
+) -> Result<Begun<T>, Error> {
     let Some(key) = key else {
-        return Ok(Begun::Fresh(ctx.store.hot().begin().await?));
+        return Ok(Begun::Fresh(ctx.store.hot().begin_in(company).await?));
     };
     key.take_off()?;
-    let begun = known_or_fresh(ctx, key).await;
+    let begun = known_or_fresh(ctx, key, company).await;
     if !matches!(begun, Ok(Begun::Fresh(_))) {
         key.land();
     }
     begun
 }
 
-async fn known_or_fresh<T: DeserializeOwned>(ctx: &Ctx, key: &Key) -> Result<Begun<T>, Error> {
+async fn known_or_fresh<T: DeserializeOwned>(
+    ctx: &Ctx,
+    key: &Key,
+    company: Company,
+) -> Result<Begun<T>, Error> {
     // What is done about a row or two is planned once.
-    let mut tx = ctx.store.hot().begin().await?;
+    let mut tx = ctx.store.hot().begin_in(company).await?;
     let (now, expired_before) = (ctx.clock.now(), expired_before(&ctx.clock, &ctx.current));
     let fingerprint = &key.fingerprint;
     let taken =
-        store::idempotency::take(&mut tx, key.stored(), fingerprint, now, expired_before).await?;
+        store::idempotency::take(&mut tx, key.own(), fingerprint, now, expired_before).await?;
     let answer = match taken {
         Taken::Free => return Ok(Begun::Fresh(tx)),
         Taken::Answered(answer) => answer,
     };
-    tx.rollback().await?;
+    // It has written nothing, and so takes nobody along who is in the same transaction.
+    tx.commit().await?;
     Ok(Begun::Known(replayed(key, answer)?))
 }
 
@@ -184,7 +197,7 @@ pub async fn finish<T: Serialize>(
 ) -> Result<Answer<T>, Error> {
     let stored = key.map(|_| serde_json::to_value(&body)).transpose();
     let stored = stored.map_err(|_| Error::Broken("an answer can't be written".to_owned()))?;
-    write(&mut tx, deed, key, (status, stored.as_ref())).await?;
+    write(&mut tx, deed, key, (status, stored)).await?;
     tx.commit().await?;
     Ok(settled(key, status, body))
 }
@@ -221,12 +234,12 @@ async fn write(
     tx: &mut Tx,
     deed: &Deed<'_>,
     key: Option<&Key>,
-    (status, body): (u16, Option<&serde_json::Value>),
+    (status, body): (u16, Option<serde_json::Value>),
 ) -> Result<(), Error> {
     let Some(key) = key else {
         return deed.write(tx, DONE).await;
     };
-    if deed.write_answering(tx, &Answering { key: key.stored(), status, body }).await? {
+    if deed.write_answering(tx, Answering { key: key.own(), status, body }).await? {
         return Ok(());
     }
     Err(Error::Broken(format!("{} was finished without its key having been taken", key.route)))

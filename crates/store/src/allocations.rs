@@ -1,10 +1,11 @@
 //! Allocations. Events reach them through [`report`] alone, which keeps the lock order and the group's fold.
 
+mod relations;
+
 use std::collections::HashMap;
 
 use domain::ids::{AllocationGroupId, AllocationId, OperationId};
 use domain::machines::Allocation;
-use domain::policy::ProjectRole;
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code, Machine, Outcome};
@@ -16,7 +17,8 @@ use uuid::Uuid;
 use crate::allocation_groups;
 use crate::company::Question;
 use crate::lifecycle::{Birth, Kept, Report, born, lost_race, stored, write_locked};
-use crate::{Error, Store, Tx, usage_records};
+use crate::{Error, Tx, usage_records};
+pub use relations::{Relation, relations};
 
 /// An allocation to be.
 #[derive(Clone, Debug)]
@@ -247,66 +249,6 @@ pub fn keeping_access(
     access: Value,
 ) -> Report<<Allocation as Machine>::Event> {
     step.keeping("access", Kept::Json(access))
-}
-
-/// The role of a user in the project of an allocation; none when they have none, or there is no such allocation.
-///
-/// # Errors
-/// When the database fails.
-pub async fn role_on(
-    store: &Store,
-    id: AllocationId,
-    user: Uuid,
-) -> Result<Option<ProjectRole>, Error> {
-    let row = sqlx::query(
-        "SELECT member.role
-           FROM allocations AS allocation
-           JOIN project_members AS member ON member.project_id = allocation.project_id AND member.user_id = $2
-          WHERE allocation.id = $1",
-    )
-    .bind(id.uuid())
-    .bind(user)
-    .fetch_optional(store.pool())
-    .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
-    Ok(ProjectRole::parse(row.try_get(0)?))
-}
-
-/// What somebody has to do with an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relation {
-    /// Their role in its project; none when they are no member.
-    pub role: Option<ProjectRole>,
-    /// Whether they asked for it.
-    pub owner: bool,
-}
-
-/// What a user has to do with an allocation; none when there is no such allocation.
-///
-/// # Errors
-/// When the database fails.
-pub async fn relation_to(
-    store: &Store,
-    id: AllocationId,
-    user: Uuid,
-) -> Result<Option<Relation>, Error> {
-    let row = sqlx::query(
-        "SELECT member.role, allocation.owner_id IS NOT DISTINCT FROM $2
-           FROM allocations AS allocation
-           LEFT JOIN project_members AS member ON member.project_id = allocation.project_id AND member.user_id = $2
-          WHERE allocation.id = $1",
-    )
-    .bind(id.uuid())
-    .bind(user)
-    .fetch_optional(store.pool())
-    .await?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
-    let role: Option<&str> = row.try_get(0)?;
-    Ok(Some(Relation { role: role.and_then(ProjectRole::parse), owner: row.try_get(1)? }))
 }
 
 /// An allocation that waits for a worker while no workflow is at it, nor a message on its way that would start one.

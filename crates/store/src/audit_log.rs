@@ -5,33 +5,13 @@ pub mod chain;
 pub mod list;
 
 use serde_json::Value;
-use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
+use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use crate::idempotency::KeyRef;
+use crate::company::Question;
+use crate::idempotency::OwnKey;
 use crate::{Error, Ring, Tx};
-
-/// Writes the entry, and that it has no link yet. What it is written with goes on behind it.
-macro_rules! with_entry {
-    ($rest:literal) => {
-        concat!(
-            "WITH entry AS (
-                INSERT INTO audit_entries (id, user_id, token_id, role, action, target_kind, target, project_id, outcome,
-                        reason, detail, request_id, source)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-                RETURNING id
-             ), unlinked AS (
-                INSERT INTO audit_unlinked (entry_id)
-                SELECT id
-                  FROM entry
-             )
-             ",
-            $rest
-        )
-    };
-}
 
 /// One deed.
 #[derive(Clone, Debug, Default)]
@@ -63,14 +43,20 @@ pub struct NewEntry {
 }
 
 /// An answer that is stored together with its entry.
-#[derive(Clone, Copy, Debug)]
-pub struct Answering<'a> {
+#[derive(Clone, Debug)]
+pub struct Answering {
     /// The key that this transaction has taken.
-    pub key: KeyRef<'a>,
+    pub key: OwnKey,
     /// The HTTP status.
     pub status: u16,
     /// The body; none when it carries a secret.
-    pub body: Option<&'a Value>,
+    pub body: Option<Value>,
+}
+
+impl Answering {
+    fn http_status(&self) -> i16 {
+        i16::try_from(self.status).unwrap_or(i16::MAX)
+    }
 }
 
 /// Writes an entry; it is true if the transaction is.
@@ -79,8 +65,7 @@ pub struct Answering<'a> {
 /// When the database fails.
 pub async fn append(tx: &mut Tx, entry: &NewEntry) -> Result<Uuid, Error> {
     let id = tx.new_id();
-    let statement = sqlx::query(with_entry!("SELECT id FROM entry"));
-    bound(statement, id, entry).execute(tx.connection()).await?;
+    tx.ask(Append { id, entry: entry.clone(), answering: None }).await?;
     tx.rings(Ring::AuditLog);
     Ok(id)
 }
@@ -92,42 +77,82 @@ pub async fn append(tx: &mut Tx, entry: &NewEntry) -> Result<Uuid, Error> {
 /// When the database fails.
 pub async fn append_answering(
     tx: &mut Tx,
-    entry: &NewEntry,
-    answer: &Answering<'_>,
+    entry: NewEntry,
+    answering: Answering,
 ) -> Result<bool, Error> {
     let id = tx.new_id();
-    let statement = sqlx::query(with_entry!(
-        "UPDATE idempotency_keys
-            SET http_status = $14, body = $15
-          WHERE principal = $16 AND route = $17 AND key = $18 AND http_status IS NULL"
-    ));
-    let answered = bound(statement, id, entry)
-        .bind(i16::try_from(answer.status).unwrap_or(i16::MAX))
-        .bind(answer.body)
-        .bind(answer.key.principal)
-        .bind(answer.key.route)
-        .bind(answer.key.key)
-        .execute(tx.connection())
-        .await?;
+    let answered = tx.ask(Append { id, entry, answering: Some(answering) }).await?;
     tx.rings(Ring::AuditLog);
-    Ok(answered.rows_affected() == 1)
+    Ok(answered)
 }
 
-type Statement<'q> = Query<'q, Postgres, PgArguments>;
+/// Writes an entry, that it has no link yet, and an answer if there is one.
+struct Append {
+    id: Uuid,
+    entry: NewEntry,
+    answering: Option<Answering>,
+}
 
-fn bound<'q>(statement: Statement<'q>, id: Uuid, entry: &'q NewEntry) -> Statement<'q> {
-    statement
-        .bind(id)
-        .bind(entry.user_id)
-        .bind(entry.token_id)
-        .bind(entry.role)
-        .bind(entry.action)
-        .bind(entry.target_kind)
-        .bind(&entry.target)
-        .bind(entry.project_id)
-        .bind(entry.outcome)
-        .bind(&entry.reason)
-        .bind(&entry.detail)
-        .bind(entry.request_id)
-        .bind(&entry.source)
+impl Question for Append {
+    /// Whether there was a key to be answered.
+    type Answer = bool;
+    const WRITES: bool = true;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        entries: Vec<Append>,
+    ) -> Result<Vec<bool>, Error> {
+        let mut query = sqlx::query(
+            "WITH entry AS (
+                INSERT INTO audit_entries (id, user_id, token_id, role, action, target_kind, target, project_id, outcome,
+                        reason, detail, request_id, source)
+                SELECT *
+                  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[],
+                        $9::text[], $10::text[], $11::jsonb[], $12::uuid[], $13::text[])
+                RETURNING id
+             ), unlinked AS (
+                INSERT INTO audit_unlinked (entry_id)
+                SELECT id
+                  FROM entry
+             )
+             UPDATE idempotency_keys AS known
+                SET http_status = answer.http_status, body = answer.body
+               FROM unnest($1::uuid[], $14::uuid[], $15::text[], $16::text[], $17::smallint[], $18::jsonb[])
+                 AS answer (entry_id, principal, route, key, http_status, body)
+              WHERE known.principal = answer.principal AND known.route = answer.route AND known.key = answer.key
+                AND known.http_status IS NULL
+             RETURNING answer.entry_id",
+        );
+        macro_rules! each {
+            ($($value:expr),+ $(,)?) => {
+                $(query = query.bind(entries.iter().map($value).collect::<Vec<_>>());)+
+            };
+        }
+        each!(
+            |one| one.id,
+            |one| one.entry.user_id,
+            |one| one.entry.token_id,
+            |one| one.entry.role,
+            |one| one.entry.action,
+            |one| one.entry.target_kind,
+            |one| one.entry.target.as_str(),
+            |one| one.entry.project_id,
+            |one| one.entry.outcome,
+            |one| one.entry.reason.as_deref(),
+            |one| &one.entry.detail,
+            |one| one.entry.request_id,
+            |one| one.entry.source.as_deref(),
+        );
+        each!(
+            |one| one.answering.as_ref().map(|answer| answer.key.principal),
+            |one| one.answering.as_ref().map(|answer| answer.key.route),
+            |one| one.answering.as_ref().map(|answer| answer.key.key.as_str()),
+            |one| one.answering.as_ref().map(Answering::http_status),
+            |one| one.answering.as_ref().and_then(|answer| answer.body.as_ref()),
+        );
+        let rows = query.fetch_all(connection).await?;
+        let answered: Vec<Uuid> =
+            rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        Ok(entries.iter().map(|one| answered.contains(&one.id)).collect())
+    }
 }

@@ -17,6 +17,21 @@ pub const RELAY: &str = "relay";
 /// How much of a reason is kept.
 pub const REASON_CHARS_MAX: usize = 500;
 
+/// Of a `head`: what comes before it, which is about the same row. An expression that is never made a join: a join that is planned while
+/// nothing is on its way compares everything that is with everything else.
+macro_rules! earlier {
+    () => {
+        "(SELECT earlier.event_id
+            FROM bus_deliveries AS earlier
+           WHERE earlier.consumer = $1
+             AND earlier.dead_at IS NULL
+             AND earlier.entity_id = head.entity_id
+             AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
+           ORDER BY earlier.seq, earlier.event_id
+           LIMIT 1)"
+    };
+}
+
 /// Which deliveries somebody wants to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
@@ -50,23 +65,18 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
     // One statement, a transaction of its own: nothing is held while a message is handled. A delivery that somebody has
     // in hand is still there, so the one behind it is not begun by anybody; and who waited for a row finds it not due. The disk is not
     // waited for: if the database falls and forgets it, the message is delivered once more, as it is when its consumer dies.
-    let rows = sqlx::query(
+    let rows = sqlx::query(concat!(
         // They are picked apart from the update, once: a plan that looked for them again for every row of it would pass by those it
         // has changed, and begin more than was asked for.
         "WITH due AS MATERIALIZED (
-             SELECT head.event_id
+             SELECT head.consumer, head.event_id
                FROM bus_deliveries AS head
               WHERE head.consumer = $1
                 AND head.dead_at IS NULL
                 AND head.due_at <= $2
-                AND NOT EXISTS (
-                    SELECT 1
-                      FROM bus_deliveries AS earlier
-                     WHERE earlier.consumer = $1
-                       AND earlier.dead_at IS NULL
-                       AND earlier.entity_id = head.entity_id
-                       AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
-                )
+                AND ",
+        earlier!(),
+        " IS NULL
               ORDER BY head.due_at, head.event_id
               LIMIT $4
                 FOR UPDATE SKIP LOCKED
@@ -77,10 +87,10 @@ pub async fn claim(store: &Store, claim: &Claim<'_>) -> Result<Vec<Claimed>, Err
             SET attempts = delivery.attempts + 1,
                 due_at = $3
            FROM due, soon
-          WHERE delivery.consumer = $1
+          WHERE delivery.consumer = due.consumer
             AND delivery.event_id = due.event_id
       RETURNING delivery.event_id, delivery.attempts, delivery.message",
-    )
+    ))
     .bind(claim.consumer)
     .bind(claim.now.to_sqlx())
     .bind(claim.lease_until.to_sqlx())
@@ -124,22 +134,17 @@ pub async fn claim_heard(
     claim: &Claim<'_>,
     heard: &[Uuid],
 ) -> Result<Vec<Heard>, Error> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(concat!(
         "WITH due AS (
-             SELECT head.event_id
+             SELECT head.consumer, head.event_id
                FROM bus_deliveries AS head
               WHERE head.consumer = $1
                 AND head.event_id = ANY ($4::uuid[])
                 AND head.dead_at IS NULL
                 AND head.due_at <= $2
-                AND NOT EXISTS (
-                    SELECT 1
-                      FROM bus_deliveries AS earlier
-                     WHERE earlier.consumer = $1
-                       AND earlier.dead_at IS NULL
-                       AND earlier.entity_id = head.entity_id
-                       AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
-                )
+                AND ",
+        earlier!(),
+        " IS NULL
               LIMIT $5
                 FOR UPDATE SKIP LOCKED
          ), begun AS (
@@ -147,7 +152,7 @@ pub async fn claim_heard(
                 SET attempts = delivery.attempts + 1,
                     due_at = $3
                FROM due
-              WHERE delivery.consumer = $1
+              WHERE delivery.consumer = due.consumer
                 AND delivery.event_id = due.event_id
           RETURNING delivery.event_id, delivery.attempts, delivery.message
          )
@@ -158,7 +163,7 @@ pub async fn claim_heard(
                   ON live.consumer = $1
                  AND live.event_id = heard.event_id
                  AND live.dead_at IS NULL",
-    )
+    ))
     .bind(claim.consumer)
     .bind(claim.now.to_sqlx())
     .bind(claim.lease_until.to_sqlx())
@@ -193,8 +198,13 @@ fn claimed(row: &PgRow) -> Result<Claimed, Error> {
 /// # Errors
 /// When the database fails; they will be delivered again.
 pub async fn handled(store: &Store, consumer: &str, events: &[Uuid]) -> Result<(), Error> {
+    // The disk is not waited for: what the database forgets when it falls is delivered once more, and changes nothing.
     sqlx::query(
-        "DELETE FROM bus_deliveries
+        "WITH soon AS MATERIALIZED (
+             SELECT set_config('synchronous_commit', 'off', true)
+         )
+         DELETE FROM bus_deliveries
+          USING soon
           WHERE consumer = $1
             AND event_id = ANY ($2)",
     )
@@ -284,21 +294,16 @@ pub async fn count_live(store: &Store, consumer: &str) -> Result<i64, Error> {
 /// # Errors
 /// When the database fails.
 pub async fn count_due(store: &Store, consumer: &str, now: Timestamp) -> Result<i64, Error> {
-    let row = sqlx::query(
+    let row = sqlx::query(concat!(
         "SELECT count(*)
            FROM bus_deliveries AS head
           WHERE head.consumer = $1
             AND head.dead_at IS NULL
             AND head.due_at <= $2
-            AND NOT EXISTS (
-                SELECT 1
-                  FROM bus_deliveries AS earlier
-                 WHERE earlier.consumer = $1
-                   AND earlier.dead_at IS NULL
-                   AND earlier.entity_id = head.entity_id
-                   AND (earlier.seq, earlier.event_id) < (head.seq, head.event_id)
-            )",
-    )
+            AND ",
+        earlier!(),
+        " IS NULL",
+    ))
     .bind(consumer)
     .bind(now.to_sqlx())
     .fetch_one(store.pool())

@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use serde_json::Value;
 use sqlx::Row as _;
+use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
+use crate::company::Question;
 use crate::prune::{Prune, pruning};
 use crate::{Error, Tx};
 
@@ -33,6 +35,10 @@ pub struct OwnKey {
 }
 
 impl OwnKey {
+    fn is(&self, (principal, route, key): &Name) -> bool {
+        self.principal == *principal && self.route == route && self.key == *key
+    }
+
     /// The key, borrowed.
     pub fn as_ref(&self) -> KeyRef<'_> {
         KeyRef { principal: self.principal, route: self.route, key: &self.key }
@@ -66,49 +72,104 @@ pub enum Taken {
 /// [`Error::Conflict`] when the key went away while we looked; run the transaction again.
 pub async fn take(
     tx: &mut Tx,
-    key: KeyRef<'_>,
+    key: OwnKey,
     fingerprint: &[u8],
     now: Timestamp,
     expired_before: Timestamp,
 ) -> Result<Taken, Error> {
-    let taken = sqlx::query(
-        "INSERT INTO idempotency_keys AS known (principal, route, key, fingerprint, created_at)
-         VALUES ($1, $2, $3, $4, $5)
-         ON CONFLICT (principal, route, key) DO UPDATE
-            SET fingerprint = EXCLUDED.fingerprint, created_at = EXCLUDED.created_at, http_status = NULL, body = NULL
-          WHERE known.created_at < $6 OR known.http_status IS NULL
-         RETURNING 1",
-    )
-    .bind(key.principal)
-    .bind(key.route)
-    .bind(key.key)
-    .bind(fingerprint)
-    .bind(now.to_sqlx())
-    .bind(expired_before.to_sqlx())
-    .fetch_optional(tx.connection())
-    .await?;
-    if taken.is_some() {
-        return Ok(Taken::Free);
+    let fingerprint = fingerprint.to_vec();
+    tx.ask(Take { key, fingerprint, now, expired_before }).await?.ok_or(Error::Conflict)
+}
+
+/// See [`take`].
+struct Take {
+    key: OwnKey,
+    fingerprint: Vec<u8>,
+    now: Timestamp,
+    expired_before: Timestamp,
+}
+
+impl Question for Take {
+    /// None when the key went away.
+    type Answer = Option<Taken>;
+    const WRITES: bool = true;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        keys: Vec<Take>,
+    ) -> Result<Vec<Option<Taken>>, Error> {
+        // They are taken in one order, so that no two transactions wait for each other. Two of one name in a statement are refused by it.
+        let expired = keys.iter().map(|one| one.expired_before).min().unwrap_or_default();
+        let rows = sqlx::query(
+            "INSERT INTO idempotency_keys AS known (principal, route, key, fingerprint, created_at)
+             SELECT principal, route, key, fingerprint, created_at
+               FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[])
+                 AS wish (principal, route, key, fingerprint, created_at)
+              ORDER BY principal, route, key
+             ON CONFLICT (principal, route, key) DO UPDATE
+                SET fingerprint = EXCLUDED.fingerprint, created_at = EXCLUDED.created_at, http_status = NULL, body = NULL
+              WHERE known.created_at < $6 OR known.http_status IS NULL
+             RETURNING principal, route, key",
+        )
+        .bind(keys.iter().map(|one| one.key.principal).collect::<Vec<_>>())
+        .bind(keys.iter().map(|one| one.key.route).collect::<Vec<_>>())
+        .bind(keys.iter().map(|one| one.key.key.as_str()).collect::<Vec<_>>())
+        .bind(keys.iter().map(|one| one.fingerprint.as_slice()).collect::<Vec<_>>())
+        .bind(keys.iter().map(|one| one.now.to_sqlx()).collect::<Vec<_>>())
+        .bind(expired.to_sqlx())
+        .fetch_all(&mut *connection)
+        .await?;
+        let free: Vec<Name> = rows.iter().map(name).collect::<Result<_, _>>()?;
+        let is_free = |one: &&Take| free.iter().any(|name| one.key.is(name));
+        let known: Vec<&OwnKey> =
+            keys.iter().filter(|one| !is_free(one)).map(|one| &one.key).collect();
+        let answered =
+            if known.is_empty() { Vec::new() } else { answers(connection, &known).await? };
+        let taken = |one: &Take| {
+            if is_free(&one) {
+                return Some(Taken::Free);
+            }
+            let answer = answered.iter().find(|(name, _)| one.key.is(name));
+            answer.map(|(_, answer)| Taken::Answered(answer.clone()))
+        };
+        Ok(keys.iter().map(taken).collect())
     }
-    let row = sqlx::query(
-        "SELECT fingerprint, http_status, body
-           FROM idempotency_keys
-          WHERE principal = $1 AND route = $2 AND key = $3 AND http_status IS NOT NULL",
+}
+
+/// What names a key: whose, where, which.
+type Name = (Uuid, String, String);
+
+fn name(row: &PgRow) -> Result<Name, Error> {
+    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+}
+
+/// What these keys were answered with, if they were.
+async fn answers(
+    connection: &mut PgConnection,
+    known: &[&OwnKey],
+) -> Result<Vec<(Name, StoredAnswer)>, Error> {
+    let rows = sqlx::query(
+        "SELECT known.principal, known.route, known.key, known.fingerprint, known.http_status, known.body
+           FROM unnest($1::uuid[], $2::text[], $3::text[]) AS wish (principal, route, key)
+          CROSS JOIN LATERAL (
+                SELECT *
+                  FROM idempotency_keys AS known
+                 WHERE known.principal = wish.principal AND known.route = wish.route AND known.key = wish.key
+                   AND known.http_status IS NOT NULL
+                 LIMIT 1) AS known",
     )
-    .bind(key.principal)
-    .bind(key.route)
-    .bind(key.key)
-    .fetch_optional(tx.connection())
+    .bind(known.iter().map(|key| key.principal).collect::<Vec<_>>())
+    .bind(known.iter().map(|key| key.route).collect::<Vec<_>>())
+    .bind(known.iter().map(|key| key.key.as_str()).collect::<Vec<_>>())
+    .fetch_all(connection)
     .await?;
-    let Some(row) = row else {
-        return Err(Error::Conflict);
+    let answer = |row: &PgRow| {
+        let status: i16 = row.try_get(4)?;
+        let status = u16::try_from(status).unwrap_or_default();
+        let (fingerprint, body) = (row.try_get(3)?, row.try_get(5)?);
+        Ok((name(row)?, StoredAnswer { fingerprint, status, body }))
     };
-    let status: i16 = row.try_get(1)?;
-    Ok(Taken::Answered(StoredAnswer {
-        fingerprint: row.try_get(0)?,
-        status: u16::try_from(status).unwrap_or_default(),
-        body: row.try_get(2)?,
-    }))
+    rows.iter().map(answer).collect()
 }
 
 /// Keys that have expired. One that somebody has in hand is passed by.

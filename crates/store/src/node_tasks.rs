@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::Code as _;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 use wire::node::{Phase, PhaseStatus, TaskKind};
@@ -40,8 +42,8 @@ pub struct Task {
     pub operation: OperationId,
     /// What to do.
     pub kind: String,
-    /// With which parameters.
-    pub params: Value,
+    /// With which parameters, as they are kept: here they are only handed on.
+    pub params: Box<RawValue>,
     /// The number of the allocation's step at which it was queued.
     pub fence: i64,
     /// How often it has been handed out.
@@ -86,7 +88,7 @@ fn task(row: &PgRow) -> Result<Task, Error> {
         allocation: AllocationId(row.try_get(3)?),
         operation: OperationId(row.try_get(4)?),
         kind: row.try_get(5)?,
-        params: row.try_get(6)?,
+        params: row.try_get::<Json<Box<RawValue>>, _>(6)?.0,
         fence: row.try_get(7)?,
         dispatch: row.try_get(8)?,
         run: row.try_get(9)?,

@@ -1,6 +1,8 @@
 //! Usage records: stretches of billable time, at most one open an allocation. They are opened and closed by the allocation's own
 //! transitions, in the same transaction and at the same moment, so that there is nothing for a message to bring too late.
 
+use std::collections::HashMap;
+
 use domain::ids::{AllocationId, EventId, UsageRecordId};
 use domain::machines::allocation::{Event as Moving, Status};
 use domain::machines::usage_record::Event;
@@ -22,6 +24,13 @@ const METER: &str = "meter";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running(UsageRecordId);
 
+/// The open records of allocations, locked.
+macro_rules! open_of {
+    () => {
+        "SELECT id, allocation_id FROM usage_records WHERE allocation_id = ANY ($1) AND status = 'open' ORDER BY id FOR UPDATE"
+    };
+}
+
 /// Locks the open record of an allocation, if this event may end it.
 pub(crate) async fn hold(
     tx: &mut Tx,
@@ -33,13 +42,32 @@ pub(crate) async fn hold(
     if !ends || !matches!(status, Status::Active | Status::Restarting) {
         return Ok(None);
     }
-    let row = sqlx::query(
-        "SELECT id FROM usage_records WHERE allocation_id = $1 AND status = 'open' FOR UPDATE",
-    )
-    .bind(allocation.uuid())
-    .fetch_optional(tx.connection())
-    .await?;
-    row.map(|row| Ok(Running(UsageRecordId(row.try_get(0)?)))).transpose()
+    tx.ask(Hold(allocation)).await
+}
+
+/// See [`hold`].
+struct Hold(AllocationId);
+
+impl Question for Hold {
+    type Answer = Option<Running>;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Hold>,
+    ) -> Result<Vec<Option<Running>>, Error> {
+        // Whoever charges locks records in an order of their own. Who locks several here does not wait for one of them: each then goes
+        // alone, and waits for theirs with no other in hand.
+        let statement =
+            if questions.len() > 1 { concat!(open_of!(), " NOWAIT") } else { open_of!() };
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let rows = sqlx::query(statement).bind(&ids).fetch_all(connection).await?;
+        let mut running = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            running.insert(row.try_get::<Uuid, _>(1)?, Running(UsageRecordId(row.try_get(0)?)));
+        }
+        Ok(ids.iter().map(|id| running.remove(id)).collect())
+    }
 }
 
 /// Lets the meter follow a step of an allocation: a stretch begins when it becomes active, and ends when it is no more the
@@ -124,19 +152,49 @@ impl Question for Open {
 
 /// Closes a record at the moment at which the allocation took its last step.
 async fn close(tx: &mut Tx, allocation: AllocationId, running: Running) -> Result<(), Error> {
-    let row = sqlx::query(
-        "SELECT (extract(epoch FROM status_at) * 1000000)::bigint, seq FROM allocations WHERE id = $1",
-    )
-    .bind(allocation.uuid())
-    .fetch_one(tx.connection())
-    .await?;
-    let cause = format!("allocation {allocation}, step {}", row.try_get::<i64, _>(1)?);
+    let LastStep { at, seq } = tx.ask(LastStepOf(allocation)).await?;
     let report =
         Report::new(Event::Closing, EventId(tx.new_id()), Actor::new(Source::Worker, METER))
-            .with(ENDED_AT, Value::Time(row.try_get(0)?))
-            .because(cause);
+            .with(ENDED_AT, Value::Time(at))
+            .because(format!("allocation {allocation}, step {seq}"));
     let closed = write::<UsageRecord>(tx, running.0.uuid(), &report).await?;
     if closed.is_retryable() { Err(Error::Conflict) } else { Ok(()) }
+}
+
+/// The last step of an allocation.
+#[derive(Clone, Copy)]
+struct LastStep {
+    /// When it was, in microseconds.
+    at: i64,
+    seq: i64,
+}
+
+/// Which was the last step of an allocation.
+struct LastStepOf(AllocationId);
+
+impl Question for LastStepOf {
+    type Answer = LastStep;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<LastStepOf>,
+    ) -> Result<Vec<LastStep>, Error> {
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let rows = sqlx::query(
+            "SELECT id, (extract(epoch FROM status_at) * 1000000)::bigint, seq FROM allocations WHERE id = ANY ($1)",
+        )
+        .bind(&ids)
+        .fetch_all(connection)
+        .await?;
+        let mut steps = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let step = LastStep { at: row.try_get(1)?, seq: row.try_get(2)? };
+            steps.insert(row.try_get::<Uuid, _>(0)?, step);
+        }
+        let step = |id: &Uuid| steps.get(id).copied().ok_or(sqlx::Error::RowNotFound);
+        Ok(ids.iter().map(step).collect::<Result<_, _>>()?)
+    }
 }
 
 /// The open record of an allocation.

@@ -3,19 +3,21 @@
 
 pub mod driven;
 mod saved;
+mod started;
 mod words;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
 use serde_json::{Value, json};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{PgExecutor, Row as _};
 use uuid::Uuid;
 
 use crate::deliveries::shortened;
 use crate::prune::Prune;
-use crate::{Error, Ring, Store, Tx};
+use crate::{Error, Store};
 pub use saved::{finish, finish_in, save, save_in};
+pub use started::{start, start_in};
 pub use words::{tell, tell_all_in, tell_in};
 
 /// A run to be.
@@ -34,43 +36,6 @@ pub struct NewRun<'a> {
 /// The first word that every run hears.
 pub fn started() -> Value {
     json!({ "happened": "started" })
-}
-
-/// Starts a run; answers whether it is new. One that has ended is not started again.
-///
-/// # Errors
-/// When the database fails.
-pub async fn start(store: &Store, run: &NewRun<'_>) -> Result<bool, Error> {
-    let new = insert(store.pool(), run).await?;
-    store.bell.ring(Ring::Workflows);
-    Ok(new)
-}
-
-/// [`start`], if the caller's transaction is committed.
-///
-/// # Errors
-/// When the database fails.
-pub async fn start_in(tx: &mut Tx, run: &NewRun<'_>) -> Result<bool, Error> {
-    tx.rings(Ring::Workflows);
-    insert(tx.connection(), run).await
-}
-
-async fn insert(at: impl PgExecutor<'_>, run: &NewRun<'_>) -> Result<bool, Error> {
-    // Due since ever: no clock is asked, so none can be behind and hold it up.
-    let done = sqlx::query(
-        "INSERT INTO workflow_runs (id, workflow, entity_id, state, pending, wake_at, due_since, traceparent)
-         VALUES ($1, $2, $3, $4, jsonb_build_array($5::jsonb), 'epoch'::timestamptz, clock_timestamp(), $6)
-         ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(run.id)
-    .bind(run.workflow)
-    .bind(run.entity_id)
-    .bind(run.state)
-    .bind(started())
-    .bind(trace::current())
-    .execute(at)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 /// The runs of these workflows about a row that are not over.

@@ -33,9 +33,11 @@ use crate::{Database, new_id};
 
 mod answers;
 mod looks;
+mod together;
 
 use answers::phases_of;
 pub use looks::{Ordered, Step};
+pub use together::Charging;
 
 /// More passes than any story needs: what is not settled by then never will be.
 const PASSES_MAX: usize = 500;

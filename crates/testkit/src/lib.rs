@@ -30,7 +30,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgPool};
 use store::{Options, Store};
 use uuid::Uuid;
 
-pub use house::{Act, CLEAN, FUNDS_MINOR, House, Ordered, ScriptedNode, Step, envelope_of};
+pub use house::{
+    Act, CLEAN, Charging, FUNDS_MINOR, House, Ordered, ScriptedNode, Step, envelope_of,
+};
 pub use nats::NatsServer;
 pub use payments::PaymentEvent;
 pub use plans::{Explained, Plans};

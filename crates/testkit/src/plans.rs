@@ -25,6 +25,8 @@ pub struct Explained {
     pub read_whole: BTreeSet<String>,
     /// The indexes that it walked through before it knew which of their rows it is asked for: all of them, or to gather or sort them.
     pub walked: BTreeSet<String>,
+    /// What it looked for by comparing each row of one side with all that an index has for the other.
+    pub compared: BTreeSet<String>,
     /// Whether it was planned once for whatever it is asked.
     pub hot: bool,
 }
@@ -101,6 +103,7 @@ fn explained(message: &str) -> Option<Explained> {
         reads: BTreeSet::new(),
         read_whole: BTreeSet::new(),
         walked: BTreeSet::new(),
+        compared: BTreeSet::new(),
         hot: document["Settings"]["plan_cache_mode"] == "force_generic_plan",
     };
     read(&document["Plan"], false, &mut explained);
@@ -120,6 +123,10 @@ fn read(node: &Value, gathers: bool, explained: &mut Explained) {
     } else if let Some(table) = table.as_str().filter(|_| kind == "Seq Scan") {
         explained.reads.insert(format!("all of {table}"));
         explained.read_whole.insert(table.to_owned());
+    }
+    let filter = node["Join Filter"].as_str().filter(|filter| filter.contains(" = "));
+    if kind == "Nested Loop" && node["Plans"][1]["Index Name"].is_string() {
+        explained.compared.extend(filter.map(str::to_owned));
     }
     for below in node["Plans"].as_array().into_iter().flatten() {
         let key_unknown = matches!(kind, "Hash" | "Merge Join");

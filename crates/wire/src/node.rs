@@ -247,10 +247,10 @@ impl Work {
 }
 
 /// What is signed: one task, for one node, for one dispatch, until it expires. `kind` is text here, so that a kind of a
-/// newer control plane is an unknown kind and not a malformed message.
+/// newer control plane is an unknown kind and not a malformed message. Who signs it takes the parameters as text, as they are kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Envelope {
+pub struct Envelope<Params = serde_json::Value> {
     /// The version of the protocol.
     pub v: u16,
     /// Which key signed it.
@@ -270,7 +270,7 @@ pub struct Envelope {
     /// What to do.
     pub kind: String,
     /// The kind's parameters.
-    pub params: serde_json::Value,
+    pub params: Params,
     /// When it was signed.
     pub issued_at: Timestamp,
     /// Before this it must not be begun.

@@ -329,8 +329,8 @@ pub(super) async fn alone(
             return Ok(settled);
         }
     };
-    let key = wish.key.as_ref();
-    let taken = idempotency::take(&mut tx, key, &wish.fingerprint, now, expired_before).await?;
+    let (key, asked) = (wish.key.clone(), &wish.fingerprint);
+    let taken = idempotency::take(&mut tx, key, asked, now, expired_before).await?;
     if let Taken::Answered(answer) = taken {
         tx.rollback().await?;
         return Ok(Settled::Answered(answer));

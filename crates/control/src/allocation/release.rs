@@ -15,7 +15,7 @@ use spine::workflow::{Happened, NewRun, Next, Run, Stepped};
 use store::allocations::{self, Held};
 use store::claims;
 use store::lifecycle::{Actor, Report};
-use store::{Tx, node_tasks, workflow_runs};
+use store::{Company, Tx, node_tasks, workflow_runs};
 use uuid::Uuid;
 use wire::bus::Subject;
 use wire::http::allocations::{Allocation, ForceRelease};
@@ -27,7 +27,7 @@ use super::view::{self, Viewer};
 use super::{receipt, restart};
 use crate::audit_log::{Action, Deed};
 use crate::doors::subscriptions;
-use crate::idempotency::{Answer, Begun, Key, begin, finish};
+use crate::idempotency::{Answer, Begun, Key, begin_in, finish};
 use crate::ids::{derived, new_event};
 use crate::node::task;
 use crate::{Caller, Ctx, Error, run_state};
@@ -50,11 +50,19 @@ pub async fn request(
     id: AllocationId,
     key: Option<&Key>,
 ) -> Result<Answer<Allocation>, Error> {
-    let role = caller.on_allocation(ctx, id, Permission::AllocationRelease).await?;
+    let (role, relation) = caller.on_allocation(ctx, id, Permission::AllocationRelease).await?;
     let viewer = Viewer::of(caller, Some(role));
     let deed = Deed::new(caller, Action::AllocationRelease, "allocation", id);
     let asked = Asked { actor: caller.actor(), reason: None, deed };
-    ask(ctx, id, asked, (viewer, key)).await
+    // Members of a group meet at its row.
+    if !relation.grouped {
+        let company = Company::Same { doing: ("allocations", "release"), about: id.uuid() };
+        let asked_together = ask(ctx, id, asked.clone(), (viewer, key, company)).await;
+        if !asked_together.as_ref().is_err_and(Error::is_company) {
+            return asked_together;
+        }
+    }
+    ask(ctx, id, asked, (viewer, key, Company::Alone)).await
 }
 
 /// An operator takes a machine back.
@@ -73,10 +81,11 @@ pub async fn force(
     let viewer = Viewer::of(caller, None);
     let deed = Deed::new(caller, Action::AllocationForceRelease, "allocation", id).because(reason);
     let asked = Asked { actor: caller.operator_actor(), reason: Some("force_released"), deed };
-    ask(ctx, id, asked, (viewer, key)).await
+    ask(ctx, id, asked, (viewer, key, Company::Alone)).await
 }
 
 /// Who asks, and why.
+#[derive(Clone)]
 struct Asked<'a> {
     actor: Actor,
     reason: Option<&'static str>,
@@ -87,9 +96,9 @@ async fn ask(
     ctx: &Ctx,
     id: AllocationId,
     asked: Asked<'_>,
-    (viewer, key): (Viewer, Option<&Key>),
+    (viewer, key, company): (Viewer, Option<&Key>, Company),
 ) -> Result<Answer<Allocation>, Error> {
-    let mut tx = match begin(ctx, key).await? {
+    let mut tx = match begin_in(ctx, key, company).await? {
         Begun::Known(answer) => return Ok(answer),
         Begun::Fresh(tx) => tx,
     };
@@ -131,10 +140,10 @@ async fn ask(
 /// # Errors
 /// When the database fails.
 pub(crate) async fn overtake(tx: &mut Tx, id: AllocationId) -> Result<(), Error> {
-    let overtaken = [provision::WORKFLOW, restart::WORKFLOW];
+    const OVERTAKEN: &[&str] = &[provision::WORKFLOW, restart::WORKFLOW];
     let word = serde_json::to_value(Happened::Cancelled)
         .map_err(|error| Error::Broken(error.to_string()))?;
-    Ok(workflow_runs::tell_all_in(tx, id.uuid(), &overtaken, &word).await?)
+    Ok(workflow_runs::tell_all_in(tx, id.uuid(), OVERTAKEN, &word).await?)
 }
 
 /// What the workflow keeps between its steps.

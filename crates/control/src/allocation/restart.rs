@@ -88,7 +88,7 @@ pub async fn request(
 /// As whom somebody may restart an allocation. An operator is asked for as what they are only where they are nothing else.
 async fn entitled(ctx: &Ctx, caller: &Caller, id: AllocationId) -> Result<(Actor, Viewer), Error> {
     caller.needs(Permission::AllocationRestart)?;
-    let relation = allocations::relation_to(&ctx.store, id, caller.user_id).await?;
+    let relation = ctx.desks.relation(id, caller.user_id).await?;
     let role = relation.and_then(|relation| relation.role);
     let viewer = Viewer::of(caller, role);
     if is_theirs(role, relation.is_some_and(|relation| relation.owner)) {

@@ -3,6 +3,7 @@
 
 use domain::machines::node_task::{AGENT_ID, Event, NODE_ID};
 use lifecycle::Value;
+use serde_json::value::RawValue;
 use store::lifecycle::Report;
 use store::node_tasks::{self, Sealed, Task};
 use store::{Company, Tx};
@@ -95,7 +96,12 @@ fn seal(
     Ok((SignedTask { task_id, dispatch, envelope, signature, traceparent }, report))
 }
 
-fn envelope(ctx: &Ctx, agent: &AgentIdentity, task: &Task, dispatch: i64) -> Envelope {
+fn envelope<'a>(
+    ctx: &Ctx,
+    agent: &AgentIdentity,
+    task: &'a Task,
+    dispatch: i64,
+) -> Envelope<&'a RawValue> {
     let now = ctx.clock.now();
     let lasts = ctx.after_seconds(ctx.policies().task_envelope_ttl_seconds);
     Envelope {
@@ -108,7 +114,7 @@ fn envelope(ctx: &Ctx, agent: &AgentIdentity, task: &Task, dispatch: i64) -> Env
         fence: task.fence,
         dispatch,
         kind: task.kind.clone(),
-        params: task.params.clone(),
+        params: &task.params,
         issued_at: now,
         not_before: now,
         // What an agent may still begin is what somebody still waits for.

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use lifecycle::Source;
 use store::audit_log::{self, Answering, NewEntry};
-use store::idempotency::{self, KeyRef, Taken};
+use store::idempotency::{self, OwnKey, Taken};
 use store::lifecycle::{Report, apply};
 use store::{Options, Store};
 use testkit::{House, actor, new_id};
@@ -163,10 +163,10 @@ async fn a_key_that_another_replica_has_under_way_is_waited_for_and_answered_as_
     let (user, route) = (house.tenant.user_id, "POST /allocations");
     let first = house.create("h100.slice", 1).await.expect("there is room");
     let shared = Key::of(user, route, "shared", b"");
-    let there = KeyRef { principal: user, route, key: "shared" };
+    let there = OwnKey { principal: user, route, key: "shared".to_owned() };
     let (now, long_ago) = (house.ctx.clock.now(), Timestamp::UNIX_EPOCH);
     let mut tx = house.ctx.store.begin().await.expect("a transaction");
-    let taken = idempotency::take(&mut tx, there, &shared.fingerprint, now, long_ago).await;
+    let taken = idempotency::take(&mut tx, there.clone(), &shared.fingerprint, now, long_ago).await;
     assert_eq!(taken.expect("it answers"), Taken::Free);
     let asked = asked(&house, "h100.slice", 1);
     let here = create::request(&house.ctx, &house.tenant, &asked, &shared);
@@ -174,9 +174,9 @@ async fn a_key_that_another_replica_has_under_way_is_waited_for_and_answered_as_
     let elsewhere = async {
         while house.waiting_for_locks().await == 0 {}
         let body = serde_json::to_value(&first).expect("it can be written");
-        let answer = Answering { key: there, status: 201, body: Some(&body) };
+        let answer = Answering { key: there, status: 201, body: Some(body) };
         let entry = NewEntry { role: "user", outcome: "done", ..NewEntry::default() };
-        audit_log::append_answering(&mut tx, &entry, &answer).await.expect("it answers");
+        audit_log::append_answering(&mut tx, entry, answer).await.expect("it answers");
         tx.commit().await.expect("it is done there");
     };
     let (here, beside, ()) = futures::join!(here, beside, elsewhere);
@@ -196,7 +196,7 @@ async fn a_batch_that_breaks_is_made_one_by_one() {
     house.node("h100.slice", &[0; 8]).await;
     let (user, route) = (house.tenant.user_id, "POST /allocations");
     let shared = Key::of(user, route, "shared", b"");
-    let there = KeyRef { principal: user, route, key: "shared" };
+    let there = OwnKey { principal: user, route, key: "shared".to_owned() };
     let (now, long_ago) = (house.ctx.clock.now(), Timestamp::UNIX_EPOCH);
     let mut tx = house.ctx.store.begin().await.expect("a transaction");
     let taken = idempotency::take(&mut tx, there, &shared.fingerprint, now, long_ago).await;

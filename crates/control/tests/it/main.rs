@@ -41,6 +41,7 @@ mod r09_reordering;
 mod r10_every_step;
 mod r26_outage;
 mod recovery;
+mod release_together;
 mod restart_rows;
 mod stream;
 mod stuck;

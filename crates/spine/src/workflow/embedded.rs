@@ -24,8 +24,8 @@ use crate::{Clock, Error, Wake};
 pub const LEASE: Duration = Duration::from_secs(25);
 /// How long one step may take: it is done, or has failed, before anybody takes the run over.
 const STEP_MAX: Duration = Duration::from_secs(20);
-/// How many runs are stepped at once.
-const AT_ONCE: usize = 32;
+/// How many runs are stepped at once: as many as may share a transaction.
+const AT_ONCE: usize = 64;
 /// The longest pause between two attempts of a step.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 

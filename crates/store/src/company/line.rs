@@ -23,8 +23,8 @@ const UNDER_WAY_MIN: u32 = 2;
 const CONNECTIONS_EACH: u32 = 10;
 /// Whoever is under way for longer waits for something else than the processor, and others may begin meanwhile.
 const TURN_MAX: Duration = Duration::from_millis(50);
-/// How many share one.
-const SHARE_MAX: usize = 32;
+/// How many share one. Only a crowd is ever that many, and what a transaction costs by itself is then less for each.
+const SHARE_MAX: usize = 64;
 
 type Doing = (&'static str, &'static str);
 

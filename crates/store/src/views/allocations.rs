@@ -8,11 +8,12 @@ use domain::policy::ProjectRole;
 use jiff::Timestamp;
 use lifecycle::{Code as _, Machine as _};
 use serde_json::Value;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, PgExecutor, Row as _};
 use uuid::Uuid;
 
 use super::allocation_groups::Member;
+use crate::company::Question;
 use crate::projects::role;
 use crate::{Error, Store, Tx};
 
@@ -122,8 +123,7 @@ pub async fn find_for(store: &Store, id: AllocationId, user: Uuid) -> Result<Opt
 /// # Errors
 /// When the database fails.
 pub async fn find(store: &Store, id: AllocationId) -> Result<Option<Row>, Error> {
-    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
-    query.fetch_optional(store.pool()).await?.as_ref().map(read).transpose()
+    store.ask(Find(id)).await
 }
 
 /// The allocation as this transaction sees it, whosever it is.
@@ -131,17 +131,32 @@ pub async fn find(store: &Store, id: AllocationId) -> Result<Option<Row>, Error>
 /// # Errors
 /// When the database fails.
 pub async fn find_in(tx: &mut Tx, id: AllocationId) -> Result<Option<Row>, Error> {
-    let query = sqlx::query(AssertSqlSafe(by_id())).bind(id.uuid());
-    query.fetch_optional(tx.connection()).await?.as_ref().map(read).transpose()
+    tx.ask(Find(id)).await
 }
 
-fn by_id() -> String {
-    format!(
-        "SELECT {COLUMNS}, NULL::text
-           FROM allocations AS allocation
-           {HELD}
-          WHERE allocation.id = $1"
-    )
+/// See [`find_in`].
+struct Find(AllocationId);
+
+impl Question for Find {
+    type Answer = Option<Row>;
+    const WRITES: bool = false;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        questions: Vec<Find>,
+    ) -> Result<Vec<Option<Row>>, Error> {
+        let ids: Vec<Uuid> = questions.iter().map(|question| question.0.uuid()).collect();
+        let statement = format!(
+            "SELECT {COLUMNS}, NULL::text
+               FROM allocations AS allocation
+               {HELD}
+              WHERE allocation.id = ANY ($1)"
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement)).bind(&ids).fetch_all(connection).await?;
+        let found: Vec<Row> = rows.iter().map(read).collect::<Result<_, _>>()?;
+        let of = |id: &Uuid| found.iter().find(|row| row.id == *id).cloned();
+        Ok(ids.iter().map(of).collect())
+    }
 }
 
 /// The allocations in projects of the user that were made before `before`, newest first.

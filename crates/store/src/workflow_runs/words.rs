@@ -34,28 +34,66 @@ pub async fn tell_in(tx: &mut Tx, id: &str, happened: &Value) -> Result<bool, Er
 pub async fn tell_all_in(
     tx: &mut Tx,
     entity: Uuid,
-    workflows: &[&str],
+    workflows: &'static [&'static str],
     happened: &Value,
 ) -> Result<(), Error> {
-    let told = sqlx::query(
-        "UPDATE workflow_runs
-            SET pending = CASE WHEN pending -> -1 = $3 THEN pending ELSE pending || jsonb_build_array($3::jsonb) END,
-                wake_at = 'epoch'::timestamptz,
-                due_since = clock_timestamp(),
-                announced_until = NULL
-          WHERE entity_id = $1
-            AND workflow = ANY ($2)
-            AND done_at IS NULL",
-    )
-    .bind(entity)
-    .bind(workflows)
-    .bind(happened)
-    .execute(tx.connection())
-    .await?;
-    if told.rows_affected() > 0 {
+    let told = tx.ask(TellAll { entity, workflows, word: happened.clone() }).await?;
+    if told {
         tx.rings(Ring::Workflows);
     }
     Ok(())
+}
+
+/// See [`tell_all_in`].
+struct TellAll {
+    entity: Uuid,
+    workflows: &'static [&'static str],
+    word: Value,
+}
+
+impl Question for TellAll {
+    /// Whether there was any.
+    type Answer = bool;
+    const WRITES: bool = true;
+
+    async fn answer(
+        connection: &mut PgConnection,
+        words: Vec<TellAll>,
+    ) -> Result<Vec<bool>, Error> {
+        let mut answers = Vec::with_capacity(words.len());
+        // What is said about one row is said word by word.
+        for (places, words) in rounds(words, |one| one.entity) {
+            answers.extend(places.into_iter().zip(append_to_all(connection, &words).await?));
+        }
+        Ok(in_order(answers))
+    }
+}
+
+async fn append_to_all(
+    connection: &mut PgConnection,
+    words: &[TellAll],
+) -> Result<Vec<bool>, Error> {
+    let each = || words.iter().flat_map(|one| one.workflows.iter().map(move |name| (one, *name)));
+    // No index of what is under way can take the place of that of the row, while hardly anything is.
+    let rows = sqlx::query(
+        "UPDATE workflow_runs AS run
+            SET announced_until = NULL,
+                wake_at = 'epoch'::timestamptz,
+                due_since = clock_timestamp(),
+                pending = CASE WHEN run.pending -> -1 = wish.word THEN run.pending ELSE run.pending || jsonb_build_array(wish.word) END
+           FROM unnest($1::uuid[], $2::text[], $3::jsonb[]) AS wish (entity_id, workflow, word)
+          WHERE run.entity_id = wish.entity_id
+            AND (run.workflow = wish.workflow) IS TRUE
+            AND (run.done_at IS NULL) IS TRUE
+      RETURNING run.entity_id",
+    )
+    .bind(each().map(|(one, _)| one.entity).collect::<Vec<_>>())
+    .bind(each().map(|(_, name)| name).collect::<Vec<_>>())
+    .bind(each().map(|(one, _)| &one.word).collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
+    let told: Vec<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    Ok(words.iter().map(|one| told.contains(&one.entity)).collect())
 }
 
 /// A run is told something.

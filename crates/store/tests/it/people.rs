@@ -4,7 +4,7 @@ use domain::policy::{ProjectRole, Scope};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use store::audit_log::{self, Answering, NewEntry};
-use store::idempotency::{self, KeyRef, StoredAnswer, Taken};
+use store::idempotency::{self, OwnKey, StoredAnswer, Taken};
 use store::projects::{self, Change, NewProject};
 use store::terms::{self, Asked};
 use store::{Error, Store, Tx, api_tokens, catalogue, prune, ssh_keys, users};
@@ -34,23 +34,24 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// A key that was good since the beginning of the test's time.
-async fn take(tx: &mut Tx, key: KeyRef<'_>, body: u8) -> Result<Taken, Error> {
+async fn take(tx: &mut Tx, key: OwnKey, body: u8) -> Result<Taken, Error> {
     idempotency::take(tx, key, &[body; 32], at(0), at(-60)).await
 }
 
 /// As a mutation ends: with its entry.
 async fn answer(
     tx: &mut Tx,
-    key: KeyRef<'_>,
+    key: OwnKey,
     status: u16,
     body: Option<&serde_json::Value>,
 ) -> Result<bool, Error> {
     let entry = NewEntry { role: "user", action: "test", outcome: "done", ..NewEntry::default() };
-    audit_log::append_answering(tx, &entry, &Answering { key, status, body }).await
+    let body = body.cloned();
+    audit_log::append_answering(tx, entry, Answering { key, status, body }).await
 }
 
-fn key(principal: Uuid) -> KeyRef<'static> {
-    KeyRef { principal, route: "allocations.create", key: "a key" }
+fn key(principal: Uuid) -> OwnKey {
+    OwnKey { principal, route: "allocations.create", key: "a key".to_owned() }
 }
 
 #[tokio::test]
@@ -121,12 +122,11 @@ async fn an_expired_key_counts_as_absent_and_is_forgotten() {
     let database = Database::new().await;
     let principal = new_id();
     let names: Vec<String> = (0..5).map(|number| format!("key {number}")).collect();
-    let named = |name: &'static str| KeyRef { principal, route: "r", key: name };
+    let named = |name: &str| OwnKey { principal, route: "r", key: name.to_owned() };
     for name in &names {
         let done = database.in_transaction(async |tx| {
-            let key = KeyRef { principal, route: "r", key: name };
-            idempotency::take(tx, key, &[1; 32], at(0), at(-60)).await?;
-            answer(tx, key, 200, Some(&json!(1))).await
+            idempotency::take(tx, named(name), &[1; 32], at(0), at(-60)).await?;
+            answer(tx, named(name), 200, Some(&json!(1))).await
         });
         assert!(done.await.expect("it answers"));
     }

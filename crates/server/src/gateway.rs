@@ -36,6 +36,7 @@ use wire::node::{
 };
 use wire::problem::ProblemCode;
 
+use crate::http::later::later;
 use crate::http::params::Id;
 use crate::http::problem::Refusal;
 use crate::http::{body, frame};
@@ -69,15 +70,14 @@ pub fn limits() -> Limits {
     }
 }
 
-/// What the doors of the gateway stand on. Clones share it.
-#[derive(Clone)]
+/// What the doors of the gateway stand on.
 struct Gateway {
     ctx: Ctx,
     limits: Limits,
     heartbeats: Collector,
     roll_call: RollCall,
     enrolments: Arc<Enrolments>,
-    polls: Arc<Polls>,
+    polls: Polls,
     ending: Ending,
 }
 
@@ -125,7 +125,7 @@ pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
         enrolments: Arc::clone(&enrolments),
         ending: ending.clone(),
     };
-    let polls = Arc::default();
+    let polls = Polls::default();
     let gateway = Gateway { ctx, limits, heartbeats, roll_call, enrolments, polls, ending };
     let router = Router::new()
         .route("/agent/v1/enroll", post(enrol))
@@ -134,7 +134,7 @@ pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
         .route("/agent/v1/tasks/wait", get(wait))
         .route("/agent/v1/tasks/{id}/events", post(phases))
         .route("/agent/v1/tasks/{id}/result", post(finish))
-        .with_state(gateway);
+        .with_state(Arc::new(gateway));
     (frame::around(router, &limits, Some(WHOLE)), duties)
 }
 
@@ -142,10 +142,13 @@ pub fn router(ctx: Ctx, limits: Limits, ending: Ending) -> (Router, Duties) {
 /// is read.
 struct Agent(AgentIdentity);
 
-impl FromRequestParts<Gateway> for Agent {
+impl FromRequestParts<Arc<Gateway>> for Agent {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        gateway: &Arc<Gateway>,
+    ) -> Result<Self, Refusal> {
         let asking = Asking::of(parts)?;
         gateway.identify(&asking).await.map(Agent)
     }
@@ -157,10 +160,13 @@ struct Known {
     certificate: [u8; 32],
 }
 
-impl FromRequestParts<Gateway> for Known {
+impl FromRequestParts<Arc<Gateway>> for Known {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        gateway: &Arc<Gateway>,
+    ) -> Result<Self, Refusal> {
         let asking = Asking::of(parts)?;
         let (_, identity) = gateway.meet(&asking).await?;
         Ok(Known { identity, certificate: asking.certificate })
@@ -238,10 +244,10 @@ impl Gateway {
 /// What an agent says.
 struct Said<T>(T);
 
-impl<T: DeserializeOwned> FromRequest<Gateway> for Said<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Said<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         body::read(request, &gateway.limits).await.map(|body| Said(body.value))
     }
 }
@@ -249,17 +255,20 @@ impl<T: DeserializeOwned> FromRequest<Gateway> for Said<T> {
 /// Somebody who has not been here too often lately.
 struct Admitted;
 
-impl FromRequestParts<Gateway> for Admitted {
+impl FromRequestParts<Arc<Gateway>> for Admitted {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Refusal> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        gateway: &Arc<Gateway>,
+    ) -> Result<Self, Refusal> {
         let from = parts.extensions.get::<Remote>().map(|remote| remote.0.ip());
         gateway.enrolments.admit(from).map(|()| Admitted)
     }
 }
 
 async fn enrol(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
     _admitted: Admitted,
     Said(enrolment): Said<Enrolment>,
 ) -> Result<Json<Certificate>, Refusal> {
@@ -267,7 +276,7 @@ async fn enrol(
 }
 
 async fn renew(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
     Agent(identity): Agent,
     Said(renewal): Said<Renewal>,
 ) -> Result<Json<Certificate>, Refusal> {
@@ -275,7 +284,7 @@ async fn renew(
 }
 
 async fn beat(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
     Known { identity, certificate }: Known,
     Said(heartbeat): Said<Heartbeat>,
 ) -> Result<Json<HeartbeatAnswer>, Refusal> {
@@ -283,7 +292,7 @@ async fn beat(
 }
 
 async fn phases(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
     Agent(identity): Agent,
     Id(id): Id,
     Said(batch): Said<PhaseBatch>,
@@ -292,7 +301,7 @@ async fn phases(
 }
 
 async fn finish(
-    State(gateway): State<Gateway>,
+    State(gateway): State<Arc<Gateway>>,
     Agent(identity): Agent,
     Id(id): Id,
     Said(result): Said<TaskResult>,
@@ -328,14 +337,24 @@ impl Wanted {
     }
 }
 
-/// Waits for work. It looks for some only if there may be some, and before that asks who it is working for; so it does whenever it is woken.
-/// A wait that begins with nothing to look for is asked about together with the others that do.
-async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Response, Refusal> {
+/// Waits for work, outside the doors: see [`later`].
+async fn wait(State(gateway): State<Arc<Gateway>>, request: Request) -> Result<Response, Refusal> {
     let parts = request.into_parts().0;
-    let asking = Asking::of(&parts)?;
-    let wanted = Wanted::of(&parts)?;
+    let (asking, wanted) = (Asking::of(&parts)?, Wanted::of(&parts)?);
+    Ok(later(async move {
+        work_for(&gateway, &asking, &wanted).await.unwrap_or_else(Refusal::into_response)
+    }))
+}
+
+/// The work that somebody waits for. It is looked for only if there may be some, and before that it is asked who it is for; so it is
+/// whenever somebody is woken. A wait that begins with nothing to look for is asked about together with the others that do.
+async fn work_for(
+    gateway: &Gateway,
+    asking: &Asking,
+    wanted: &Wanted,
+) -> Result<Response, Refusal> {
     let first = asking.met.get().is_none();
-    let (met, identity) = gateway.meet(&asking).await?;
+    let (met, identity) = gateway.meet(asking).await?;
     let (node, mut known, mut asked) = (identity.node_id, first.then_some(identity), first);
     let poll = gateway.polls.begin(node);
     // Before the first look for work: what is queued after it rings.
@@ -348,7 +367,7 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
     loop {
         if let Some(look) = look.take() {
             // Whoever waits for work has room for what it waits for, and none for what it does in between.
-            let claim = Box::pin(gateway.claim(&asking, known.take(), wanted.most()));
+            let claim = Box::pin(gateway.claim(asking, known.take(), wanted.most()));
             if let Some(handed_out) = claim.await? {
                 return Ok(handed_out);
             }
@@ -360,7 +379,7 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
             () = bell.notified() => {
                 (look, known) = (met.look(), None);
                 if look.is_none() {
-                    gateway.identify(&asking).await?;
+                    gateway.identify(asking).await?;
                     asked = true;
                 }
             }
@@ -369,7 +388,7 @@ async fn wait(State(gateway): State<Gateway>, request: Request) -> Result<Respon
                 asked = true;
             }
             () = poll.displaced() => {
-                gateway.identify(&asking).await?;
+                gateway.identify(asking).await?;
                 return Ok(StatusCode::NO_CONTENT.into_response());
             }
             _ = over.as_mut() => return Ok(StatusCode::NO_CONTENT.into_response()),

@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
+use crate::http::later;
 use crate::{Ending, Limits};
 pub use gate::Gate;
 use gate::Place;
@@ -150,6 +151,17 @@ impl Pace {
     }
 }
 
+/// The answer to a request that was let in, also if it comes later. What it goes on with needs no place.
+async fn answered(mut answer: Response, place: Option<Place>) -> Response {
+    if let Some(later) = later::taken(&mut answer) {
+        answer = later.await;
+    }
+    if let Some(place) = place {
+        place.answered();
+    }
+    answer
+}
+
 async fn rest(time: Duration) {
     let _ = timeout(time, std::future::pending::<()>()).await;
 }
@@ -243,7 +255,8 @@ impl<A: Accept> Hall<A> {
         from: SocketAddr,
         place: Option<OwnedSemaphorePermit>,
     ) {
-        let handshake = timeout(self.limits.handshake, self.accept.accept(stream, from));
+        // In a box, what it needs is gone when it is over.
+        let handshake = Box::pin(timeout(self.limits.handshake, self.accept.accept(stream, from)));
         let too_late = async {
             self.ending.closing().await;
             rest(FIRST_WORD).await;
@@ -267,11 +280,16 @@ impl<A: Accept> Hall<A> {
         let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
             let (version, held) = (request.version(), pulse.request(request.version()));
             let admitted = self.gate.as_ref().map_or(Ok(None), |gate| gate.admit(&request));
-            let (hall, from, peer) = (Arc::clone(self), Remote(from), peer.clone());
+            let hall = Arc::clone(self);
+            // In boxes, what is of no use any more while an answer is waited for is not kept as long.
+            let admitted = match admitted {
+                Ok(place) => Ok((place, Box::pin(self.ask(request, Remote(from), peer.clone())))),
+                Err(turned_away) => Err((turned_away, Box::new(request))),
+            };
             async move {
                 let mut answer = match admitted {
-                    Ok(place) => hall.run(request, (from, peer), place).await?,
-                    Err(turned_away) => {
+                    Ok((place, asked)) => answered(asked.await?, place).await,
+                    Err((turned_away, _request)) => {
                         hall.hold(turned_away.told_in).await;
                         turned_away.told()
                     }
@@ -308,21 +326,17 @@ impl<A: Accept> Hall<A> {
         }
     }
 
-    /// Answers a request that was let in. What its answer goes on with needs no place.
-    async fn run(
+    /// What the router says to a request that was let in.
+    fn ask(
         &self,
         request: hyper::Request<Incoming>,
-        (from, peer): (Remote, A::Peer),
-        place: Option<Place>,
-    ) -> Result<Response, Infallible> {
+        from: Remote,
+        peer: A::Peer,
+    ) -> impl Future<Output = Result<Response, Infallible>> + use<A> {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(from);
         request.extensions_mut().insert(peer);
-        let answer = self.router.clone().oneshot(request).await?;
-        if let Some(place) = place {
-            place.answered();
-        }
-        Ok(answer)
+        self.router.clone().oneshot(request)
     }
 
     /// Until it is somebody's turn to be turned away. Nobody is held who could go to another process.

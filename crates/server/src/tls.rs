@@ -67,7 +67,8 @@ impl AcceptAgents {
 }
 
 impl Accept for AcceptAgents {
-    type Io = TlsStream<TcpStream>;
+    /// In a box: who serves a connection hands it on more than once, and would keep room for it each time.
+    type Io = Box<TlsStream<TcpStream>>;
     type Peer = Shown;
 
     async fn accept(&self, stream: TcpStream, _from: SocketAddr) -> io::Result<(Self::Io, Shown)> {
@@ -86,7 +87,7 @@ impl Accept for AcceptAgents {
         counted(if resumed { "resumed" } else { "full" });
         let leaf = connection.peer_certificates().and_then(<[_]>::first);
         let certificate = leaf.map(|leaf| sha256(leaf));
-        Ok((stream, Shown { certificate, met: Arc::default() }))
+        Ok((Box::new(stream), Shown { certificate, met: Arc::default() }))
     }
 }
 

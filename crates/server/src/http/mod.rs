@@ -6,6 +6,7 @@ pub mod caller;
 pub mod frame;
 pub mod idempotency;
 mod json;
+pub(crate) mod later;
 pub mod params;
 pub mod problem;
 pub mod rates;

@@ -307,6 +307,15 @@ CREATE TABLE lifecycle_log (
     CONSTRAINT lifecycle_log_step PRIMARY KEY (entity_id, seq, machine)
 );
 
+CREATE UNLOGGED TABLE lifecycle_owed (
+    machine text NOT NULL,
+    entity_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    from_status text,
+    to_status text NOT NULL,
+    CONSTRAINT lifecycle_owed_pkey PRIMARY KEY (entity_id, seq, machine)
+);
+
 CREATE TABLE lifecycle_refusals (
     machine text NOT NULL,
     entity_id uuid NOT NULL,
@@ -1647,6 +1656,25 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.require_birth_records()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO lifecycle_owed (machine, entity_id, seq, to_status)
+    SELECT TG_ARGV[0], id, seq, status
+      FROM changed
+     WHERE (SELECT true
+              FROM lifecycle_log AS log
+             WHERE log.entity_id = changed.id
+               AND log.seq = changed.seq
+               AND log.machine = TG_ARGV[0]
+               AND log.to_status = changed.status
+               AND log.from_status IS NULL) IS NULL;
+    RETURN NULL;
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.require_entries()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1684,6 +1712,53 @@ BEGIN
 END;
 $function$;
 
+CREATE OR REPLACE FUNCTION public.require_move_records()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO lifecycle_owed (machine, entity_id, seq, from_status, to_status)
+    SELECT TG_ARGV[0], id, seq, from_status, status
+      FROM (
+            -- A full join is never made by comparing each with each, however few rows it is planned for.
+            SELECT changed.id, changed.seq, former.status AS from_status, changed.status
+              FROM changed
+              FULL JOIN former ON former.id = changed.id
+             WHERE changed.status IS DISTINCT FROM former.status OR changed.seq IS DISTINCT FROM former.seq
+           ) AS moved
+     WHERE (SELECT true
+              FROM lifecycle_log AS log
+             WHERE log.entity_id = moved.id
+               AND log.seq = moved.seq
+               AND log.machine = TG_ARGV[0]
+               AND log.to_status = moved.status
+               AND log.from_status = moved.from_status) IS NULL;
+    RETURN NULL;
+END;
+$function$;
+
+CREATE OR REPLACE FUNCTION public.require_owed_record()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1
+          FROM lifecycle_log
+         WHERE entity_id = NEW.entity_id
+           AND seq = NEW.seq
+           AND machine = NEW.machine
+           AND to_status = NEW.to_status
+           AND from_status IS NOT DISTINCT FROM NEW.from_status
+    ) THEN
+        RAISE EXCEPTION '% % moved to % (seq %) without its record in lifecycle_log',
+            NEW.machine, NEW.entity_id, NEW.to_status, NEW.seq USING ERRCODE = 'BT003';
+    END IF;
+    DELETE FROM lifecycle_owed WHERE entity_id = NEW.entity_id AND seq = NEW.seq AND machine = NEW.machine;
+    RETURN NULL;
+END;
+$function$;
+
 CREATE OR REPLACE FUNCTION public.require_won(won boolean)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -1712,7 +1787,7 @@ $function$;
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.accounts FOR EACH ROW EXECUTE FUNCTION enforce_balance();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.accounts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('balance');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.accounts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('balance');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.accounts FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1722,7 +1797,7 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.accounts 
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.allocation_groups FOR EACH ROW EXECUTE FUNCTION enforce_allocation_group();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.allocation_groups DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('allocation_group');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.allocation_groups REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('allocation_group');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.allocation_groups FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1732,13 +1807,13 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocatio
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.allocations FOR EACH ROW EXECUTE FUNCTION enforce_allocation();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('allocation');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.allocations REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('allocation');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.allocations FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.allocations FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_allocation();
 
-CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('allocation');
+CREATE TRIGGER lifecycle_move_record AFTER UPDATE ON public.allocations REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_move_records('allocation');
 
 CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.audit_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1754,13 +1829,13 @@ CREATE TRIGGER count_free_of_new AFTER INSERT ON public.claims REFERENCING NEW T
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.claims FOR EACH ROW EXECUTE FUNCTION enforce_claim();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.claims DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('claim');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.claims REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('claim');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.claims FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.claims FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_claim();
 
-CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.claims DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('claim');
+CREATE TRIGGER lifecycle_move_record AFTER UPDATE ON public.claims REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_move_records('claim');
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1772,6 +1847,8 @@ CREATE TRIGGER entered AFTER INSERT ON public.ledger_postings REFERENCING NEW TA
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.lifecycle_log FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
+CREATE CONSTRAINT TRIGGER owed AFTER INSERT ON public.lifecycle_owed DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_owed_record();
+
 CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON public.lifecycle_refusals FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER kept_while_young BEFORE DELETE ON public.lifecycle_refusals FOR EACH ROW WHEN ((old.occurred_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION reject_change();
@@ -1782,17 +1859,17 @@ CREATE TRIGGER kept_while_young BEFORE DELETE ON public.node_task_events FOR EAC
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.node_tasks FOR EACH ROW EXECUTE FUNCTION enforce_node_task();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.node_tasks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('node_task');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.node_tasks REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('node_task');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.node_tasks FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
 CREATE TRIGGER lifecycle_move BEFORE UPDATE ON public.node_tasks FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq) OR (old.id IS DISTINCT FROM new.id))) EXECUTE FUNCTION enforce_node_task();
 
-CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.node_tasks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) OR (old.seq IS DISTINCT FROM new.seq))) EXECUTE FUNCTION require_log_record('node_task');
+CREATE TRIGGER lifecycle_move_record AFTER UPDATE ON public.node_tasks REFERENCING OLD TABLE AS former NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_move_records('node_task');
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.nodes FOR EACH ROW EXECUTE FUNCTION enforce_node();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.nodes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('node');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.nodes REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('node');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.nodes FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1802,7 +1879,7 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.nodes DEF
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.payment_sessions FOR EACH ROW EXECUTE FUNCTION enforce_payment_session();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.payment_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('payment_session');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.payment_sessions REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('payment_session');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.payment_sessions FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1816,7 +1893,7 @@ CREATE TRIGGER count_free_of_new AFTER INSERT ON public.slots REFERENCING NEW TA
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.storage_attachments FOR EACH ROW EXECUTE FUNCTION enforce_storage_attachment();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.storage_attachments DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('storage_attachment');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.storage_attachments REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('storage_attachment');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.storage_attachments FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1826,7 +1903,7 @@ CREATE CONSTRAINT TRIGGER lifecycle_move_record AFTER UPDATE ON public.storage_a
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.terminal_sessions FOR EACH ROW EXECUTE FUNCTION enforce_terminal_session();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.terminal_sessions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('terminal_session');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.terminal_sessions REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('terminal_session');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.terminal_sessions FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 
@@ -1838,7 +1915,7 @@ CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.usage_c
 
 CREATE TRIGGER lifecycle_birth BEFORE INSERT ON public.usage_records FOR EACH ROW EXECUTE FUNCTION enforce_usage_record();
 
-CREATE CONSTRAINT TRIGGER lifecycle_birth_record AFTER INSERT ON public.usage_records DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('usage_record');
+CREATE TRIGGER lifecycle_birth_record AFTER INSERT ON public.usage_records REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('usage_record');
 
 CREATE TRIGGER lifecycle_end BEFORE DELETE OR TRUNCATE ON public.usage_records FOR EACH STATEMENT EXECUTE FUNCTION reject_change();
 

@@ -49,7 +49,7 @@ pub(crate) async fn reached(store: &Store) -> Result<Reached, Error> {
 
 /// Each query gives the pieces of one kind, already in order. Partitions are left out: which there are depends on the day.
 const PARTS: &[&str] = &[
-    "SELECT 'CREATE TABLE ' || c.relname || E' (\\n' || (
+    "SELECT CASE c.relpersistence WHEN 'u' THEN 'CREATE UNLOGGED TABLE ' ELSE 'CREATE TABLE ' END || c.relname || E' (\\n' || (
             SELECT string_agg(line, E',\\n' ORDER BY place, line)
               FROM (
                     SELECT 0 AS kind, lpad(a.attnum::text, 4, '0') AS place,

@@ -29,18 +29,46 @@ const TRIGGERS: &[(&str, &str)] = &[
     ),
 ];
 
-const RECORD_TRIGGERS: &[(&str, &str)] = &[
-    (
-        "lifecycle_birth_record",
-        "AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION require_log_record('{machine}')",
-    ),
-    (
-        "lifecycle_move_record",
-        "AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-         WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.seq IS DISTINCT FROM NEW.seq) \
-         EXECUTE FUNCTION require_log_record('{machine}')",
-    ),
-];
+/// Those that ask for the records of what was written: of a birth when the statement ends, for all its rows at once. A move is asked
+/// about in the same way where hardly anything but moves changes rows.
+const BIRTH_RECORD: (&str, &str) = (
+    "lifecycle_birth_record",
+    "AFTER INSERT ON {table} REFERENCING NEW TABLE AS changed \
+     FOR EACH STATEMENT EXECUTE FUNCTION require_birth_records('{machine}')",
+);
+
+const MOVE_RECORDS: (&str, &str) = (
+    "lifecycle_move_record",
+    "AFTER UPDATE ON {table} REFERENCING OLD TABLE AS former NEW TABLE AS changed \
+     FOR EACH STATEMENT EXECUTE FUNCTION require_move_records('{machine}')",
+);
+
+/// The same row by row when the transaction ends, which costs nothing for a row that has not moved.
+const MOVE_RECORD: (&str, &str) = (
+    "lifecycle_move_record",
+    "AFTER UPDATE ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+     WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.seq IS DISTINCT FROM NEW.seq) \
+     EXECUTE FUNCTION require_log_record('{machine}')",
+);
+
+/// Whose rows are hardly ever changed but by moves.
+const MOVED_MOSTLY: &[&str] = &["allocations", "claims", "node_tasks"];
+
+/// What a table carries: the name of each trigger, what it is for, and whether it is one that waits for the transaction's end.
+fn triggers_of(table: &str) -> Vec<(&'static str, &'static str, bool)> {
+    let move_record = if MOVED_MOSTLY.contains(&table) { MOVE_RECORDS } else { MOVE_RECORD };
+    TRIGGERS
+        .iter()
+        .chain([&BIRTH_RECORD, &move_record])
+        .map(|(name, pattern)| (*name, *pattern, pattern.contains(" DEFERRABLE ")))
+        .collect()
+}
+
+/// The function that a trigger calls.
+fn called(definition: &str) -> &str {
+    let call = definition.rsplit_once("EXECUTE FUNCTION ").map_or("", |(_, call)| call);
+    call.split_once('(').map_or(call, |(name, _)| name)
+}
 
 /// The body of a machine's trigger function: which first status, and which moves, there are.
 fn body(machine: &Table) -> String {
@@ -96,15 +124,12 @@ pub(crate) async fn install(store: &Store) -> Result<(), Error> {
             machine.name,
             body(machine)
         )];
-        for (name, pattern) in TRIGGERS {
-            let definition = definition(pattern, machine, table);
-            statements.push(format!("CREATE OR REPLACE TRIGGER {name} {definition}"));
-        }
-        for (name, pattern) in RECORD_TRIGGERS {
-            // A constraint trigger can't be replaced.
+        for (name, pattern, waits) in triggers_of(table) {
+            // One that waits can't be replaced, and replaces none.
             statements.push(format!("DROP TRIGGER IF EXISTS {name} ON {table}"));
             let definition = definition(pattern, machine, table);
-            statements.push(format!("CREATE CONSTRAINT TRIGGER {name} {definition}"));
+            let kind = if waits { "CONSTRAINT TRIGGER" } else { "TRIGGER" };
+            statements.push(format!("CREATE {kind} {name} {definition}"));
         }
         for statement in statements {
             sqlx::query(AssertSqlSafe(statement)).execute(tx.connection()).await?;
@@ -157,7 +182,14 @@ async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
           WHERE table_schema = current_schema() AND column_name = 'status' AND column_default IS NOT NULL",
     )
     .await?;
-    let works = |name: String| matches!(triggers.get(&name).map(String::as_str), Some("O" | "A"));
+    let calls = named(
+        tx,
+        "SELECT tgrelid::regclass || '.' || tgname, tgfoid::regproc::text
+           FROM pg_trigger
+          WHERE NOT tgisinternal",
+    )
+    .await?;
+    let works = |name: &str| matches!(triggers.get(name).map(String::as_str), Some("O" | "A"));
     let mut wrong = Vec::new();
     for (machine, table) in tables() {
         let name = machine.name;
@@ -170,21 +202,25 @@ async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
         if defaults.get(table) != Some(&initial) {
             wrong.push(format!("a new row of {table} is not born in {initial}"));
         }
-        for (trigger, _) in TRIGGERS.iter().chain(RECORD_TRIGGERS) {
-            if !works(format!("{table}.{trigger}")) {
+        for (trigger, pattern, _) in triggers_of(table) {
+            let (full, definition) =
+                (format!("{table}.{trigger}"), definition(pattern, machine, table));
+            if !works(&full) {
                 wrong.push(format!("trigger {trigger} of {table} is missing or disabled"));
+            } else if !newer && calls.get(&full).map(String::as_str) != Some(called(&definition)) {
+                wrong.push(format!("trigger {trigger} of {table} asks for something else"));
             }
         }
     }
-    for trigger in [
-        "lifecycle_log.append_only",
-        "lifecycle_refusals.append_only",
-        "lifecycle_refusals.kept_while_young",
+    let said = "what was said may be changed";
+    for (trigger, otherwise) in [
+        ("lifecycle_log.append_only", said),
+        ("lifecycle_refusals.append_only", said),
+        ("lifecycle_refusals.kept_while_young", said),
+        ("lifecycle_owed.owed", "a record that is owed may never come"),
     ] {
-        if !works(trigger.to_owned()) {
-            wrong.push(format!(
-                "what was said may be changed: trigger {trigger} is missing or disabled"
-            ));
+        if !works(trigger) {
+            wrong.push(format!("{otherwise}: trigger {trigger} is missing or disabled"));
         }
     }
     Ok(wrong)

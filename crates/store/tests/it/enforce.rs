@@ -99,6 +99,45 @@ async fn a_record_that_tells_another_story_does_not_count() {
     database.remove().await;
 }
 
+/// Two that were requested go on by one statement, and so many of them are recorded after it.
+#[expect(clippy::disallowed_methods, reason = "somebody with a terminal does not ask the store")]
+async fn two_move_and_are_recorded(
+    database: &Database,
+    recorded: usize,
+) -> Result<(), sqlx::Error> {
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        ids.push(database.allocation().await.allocation.uuid());
+    }
+    let mut tx = database.sql.begin().await?;
+    let moved = forged("allocations", "provisioning").replace("= $1", "= ANY ($1)");
+    sqlx::query(AssertSqlSafe(moved)).bind(&ids).execute(&mut *tx).await?;
+    sqlx::query(
+        "INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, source, actor)
+         SELECT 'allocation', id, 2, gen_random_uuid(), 'x', 'requested', 'provisioning', 'user', 'z'
+           FROM unnest($1::uuid[]) AS of_it (id)",
+    )
+    .bind(&ids[..recorded])
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+#[tokio::test]
+async fn each_of_those_that_move_together_needs_its_record_and_nothing_is_owed_after_it() {
+    let database = Database::new().await;
+    for recorded in [0, 1] {
+        let error =
+            two_move_and_are_recorded(&database, recorded).await.expect_err("one is missing");
+        let code = error.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("BT003"), "{error}");
+    }
+    two_move_and_are_recorded(&database, 2).await.expect("both are recorded");
+    let owed = sqlx::query("SELECT count(*) FROM lifecycle_owed").fetch_one(&database.sql).await;
+    assert_eq!(owed.expect("a count").get::<i64, _>(0), 0);
+    database.remove().await;
+}
+
 #[tokio::test]
 async fn every_move_that_is_not_in_the_table_is_rejected_even_with_the_next_number() {
     let database = Database::new().await;
@@ -200,6 +239,8 @@ async fn a_store_does_not_open_over_a_database_that_enforces_something_else() {
         "CREATE OR REPLACE FUNCTION enforce_node() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END;'",
         "ALTER TABLE lifecycle_log DISABLE TRIGGER append_only",
         "ALTER TABLE lifecycle_refusals DISABLE TRIGGER kept_while_young",
+        "ALTER TABLE lifecycle_owed DISABLE TRIGGER owed",
+        "CREATE OR REPLACE TRIGGER lifecycle_birth_record AFTER INSERT ON claims FOR EACH STATEMENT EXECUTE FUNCTION reject_change()",
     ];
     for statement in tampered {
         let database = Database::new().await;
@@ -211,7 +252,7 @@ async fn a_store_does_not_open_over_a_database_that_enforces_something_else() {
         let error = opened(&database).await.expect_err(statement);
         assert!(matches!(error, Error::NotEnforced(_)), "{error:?}");
         assert!(error.to_string().contains("berth migrate"), "it says what to do: {error}");
-        let by_hand = ["lifecycle_log", "lifecycle_refusals", "DEFAULT"];
+        let by_hand = ["lifecycle_log", "lifecycle_refusals", "lifecycle_owed", "DEFAULT"];
         if !by_hand.iter().any(|word| statement.contains(word)) {
             Store::migrate(&database.url()).await.expect("migrating mends it");
             opened(&database).await.expect("it is as it was");

@@ -167,14 +167,7 @@ async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
     let functions =
         named(tx, "SELECT proname::text, prosrc FROM pg_proc WHERE proname LIKE 'enforce\\_%'")
             .await?;
-    // A trigger that is disabled, or enabled only for replicas, enforces nothing.
-    let triggers = named(
-        tx,
-        "SELECT tgrelid::regclass || '.' || tgname, tgenabled::text
-           FROM pg_trigger
-          WHERE NOT tgisinternal",
-    )
-    .await?;
+    let (enabled, calls) = (enabled(tx).await?, calls(tx).await?);
     let defaults = named(
         tx,
         "SELECT table_name::text, column_default::text
@@ -182,14 +175,8 @@ async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
           WHERE table_schema = current_schema() AND column_name = 'status' AND column_default IS NOT NULL",
     )
     .await?;
-    let calls = named(
-        tx,
-        "SELECT tgrelid::regclass || '.' || tgname, tgfoid::regproc::text
-           FROM pg_trigger
-          WHERE NOT tgisinternal",
-    )
-    .await?;
-    let works = |name: &str| matches!(triggers.get(name).map(String::as_str), Some("O" | "A"));
+    // A trigger that is disabled, or enabled only for replicas, enforces nothing.
+    let works = |name: &str| matches!(enabled.get(name).map(String::as_str), Some("O" | "A"));
     let mut wrong = Vec::new();
     for (machine, table) in tables() {
         let name = machine.name;
@@ -224,6 +211,22 @@ async fn wrong(tx: &mut Tx, newer: bool) -> Result<Vec<String>, Error> {
         }
     }
     Ok(wrong)
+}
+
+/// Each trigger, and how it is enabled.
+async fn enabled(tx: &mut Tx) -> Result<BTreeMap<String, String>, Error> {
+    let query = "SELECT tgrelid::regclass || '.' || tgname, tgenabled::text
+                   FROM pg_trigger
+                  WHERE NOT tgisinternal";
+    named(tx, query).await
+}
+
+/// Each trigger, and the function that it calls.
+async fn calls(tx: &mut Tx) -> Result<BTreeMap<String, String>, Error> {
+    let query = "SELECT tgrelid::regclass || '.' || tgname, tgfoid::regproc::text
+                   FROM pg_trigger
+                  WHERE NOT tgisinternal";
+    named(tx, query).await
 }
 
 async fn named(tx: &mut Tx, query: &'static str) -> Result<BTreeMap<String, String>, Error> {

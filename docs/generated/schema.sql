@@ -442,9 +442,10 @@ CREATE TABLE nodes (
     agent_version text,
     inventory jsonb,
     inventory_at timestamp with time zone,
+    heard_after timestamp with time zone NOT NULL DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone,
     CONSTRAINT nodes_name_key UNIQUE (name),
     CONSTRAINT nodes_pkey PRIMARY KEY (id)
-);
+) WITH (fillfactor=70);
 
 CREATE TABLE notifications (
     id uuid NOT NULL,
@@ -890,7 +891,7 @@ CREATE INDEX node_tasks_succeeded ON public.node_tasks USING btree (kind, ended_
 
 CREATE INDEX nodes_free ON public.nodes USING btree (sku, region, free_slots, free_numa_max, id) WHERE ((status = 'ready'::text) AND (free_slots > 0));
 
-CREATE INDEX nodes_heartbeat ON public.nodes USING btree (heartbeat_at) WHERE (status = 'ready'::text);
+CREATE INDEX nodes_heard_after ON public.nodes USING btree (heard_after) WHERE (status = 'ready'::text);
 
 CREATE INDEX notifications_age ON public.notifications USING btree (created_at);
 

@@ -138,9 +138,9 @@ pub(crate) fn fleet(nodes: usize) -> String {
     let series = format!("generate_series(1, {nodes}) AS n");
     format!(
         "SET session_replication_role = replica;
-         INSERT INTO nodes (id, name, region, sku, status, seq, status_at, heartbeat_at, free_slots, free_numa_max)
+         INSERT INTO nodes (id, name, region, sku, status, seq, status_at, heartbeat_at, heard_after, free_slots, free_numa_max)
          SELECT md5('node ' || n)::uuid, 'node-' || n, 'eu-1', 'h100.slice', 'ready', 2, clock_timestamp() - interval '2 hours',
-                clock_timestamp() + interval '1 year', 8, 4
+                clock_timestamp() + interval '1 year', clock_timestamp() + interval '1 year', 8, 4
            FROM {series};
          INSERT INTO lifecycle_log (machine, entity_id, seq, event_id, event, from_status, to_status, source, actor, occurred_at)
          SELECT 'node', md5('node ' || n)::uuid, step, gen_random_uuid(), said, was, became, 'worker', 'bench', clock_timestamp() - interval '2 hours'

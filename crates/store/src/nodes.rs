@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::lifecycle::{Birth, born};
 use crate::{Error, Store, Tx};
 
-pub use heartbeats::{Beat, Heard, hear, keep_images};
+pub use heartbeats::{Beat, Heard, Hearing, Said, hear, keep_images};
 pub use listening::{Listening, UNHEARD, find_listening, listen};
 
 /// A node to be.
@@ -124,9 +124,11 @@ pub struct Silent {
     pub node: NodeId,
     /// Its last heartbeat.
     pub heartbeat_at: Timestamp,
+    /// It was heard of after this: by it silent nodes are in order.
+    pub heard_after: Timestamp,
 }
 
-/// Nodes that take placements and were last heard of before `before`, the longest silent first: at most `limit`, and only
+/// Nodes that take placements and were last heard of before `before`, roughly the longest silent first: at most `limit`, and only
 /// those behind `after` in this order.
 ///
 /// # Errors
@@ -138,16 +140,17 @@ pub async fn list_silent(
     limit: i64,
 ) -> Result<Vec<Silent>, Error> {
     let rows = sqlx::query(
-        "SELECT id, heartbeat_at
+        "SELECT id, heartbeat_at, heard_after
            FROM nodes
           WHERE status = 'ready'
+            AND heard_after < $1
             AND heartbeat_at < $1
-            AND ($2::timestamptz IS NULL OR (heartbeat_at, id) > ($2, $3))
-          ORDER BY heartbeat_at, id
+            AND ($2::timestamptz IS NULL OR (heard_after, id) > ($2, $3))
+          ORDER BY heard_after, id
           LIMIT $4",
     )
     .bind(before.to_sqlx())
-    .bind(after.map(|after| after.heartbeat_at.to_sqlx()))
+    .bind(after.map(|after| after.heard_after.to_sqlx()))
     .bind(after.map(|after| after.node.uuid()))
     .bind(limit)
     .fetch_all(store.pool())
@@ -157,6 +160,7 @@ pub async fn list_silent(
             Ok(Silent {
                 node: NodeId(row.try_get(0)?),
                 heartbeat_at: row.try_get::<jiff_sqlx::Timestamp, _>(1)?.to_jiff(),
+                heard_after: row.try_get::<jiff_sqlx::Timestamp, _>(2)?.to_jiff(),
             })
         })
         .collect()

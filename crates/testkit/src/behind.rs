@@ -169,4 +169,25 @@ impl House {
             .await
             .expect("it is unread");
     }
+
+    /// Nothing stands in what nodes have said of themselves; when they said it stays.
+    pub async fn blank_inventories(&self) {
+        sqlx::query("UPDATE nodes SET inventory = '{}'")
+            .execute(&self.database.sql)
+            .await
+            .expect("it is written");
+    }
+
+    /// How many nodes say that this is their only image, and of how many it is written down that it is.
+    pub async fn say_and_have(&self, image: &str) -> (i64, i64) {
+        sqlx::query_as(
+            "SELECT count(*) FILTER (WHERE inventory -> 'images' = jsonb_build_array($1::text)),
+                    count(*) FILTER (WHERE ARRAY[$1] = ARRAY(SELECT image FROM node_images WHERE node_id = nodes.id))
+               FROM nodes",
+        )
+        .bind(image)
+        .fetch_one(&self.database.sql)
+        .await
+        .expect("it answers")
+    }
 }

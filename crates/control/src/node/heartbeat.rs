@@ -8,22 +8,29 @@ use domain::ids::{EventId, NodeId, NodeTaskId};
 use domain::machines::{Node, node};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Code as _, Source, Value};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::to_raw_value;
 use store::lifecycle::{Actor, Report, apply};
 use store::node_agents::Shown;
-use store::nodes::{self, Beat, Heard, Silent};
+use store::nodes::{self, Beat, Heard, Hearing, Said, Silent};
 use store::{allocations, node_outages};
 use uuid::Uuid;
 use wire::node::{Gpu, Guest, Heartbeat, HeartbeatAnswer, Lease};
 
 use super::enrol::{AgentIdentity, REFUSED_CERTIFICATE, look_up, understood};
 use super::rounds::{Line, Rounds, rounds};
+use crate::account::secret::sha256;
 use crate::{Ctx, Error};
 
 mod bounds;
+mod told;
+
+use told::Told;
 
 /// How many silent nodes a sweep looks at a time.
 const SWEEP_BATCH: i64 = 200;
+/// So many that were not written with the others are tried one by one.
+const FEW: usize = 16;
 
 /// What is kept of a heartbeat for people to see.
 #[derive(Serialize)]
@@ -46,7 +53,7 @@ pub async fn beat(
     heartbeat: &Heartbeat,
 ) -> Result<HeartbeatAnswer, Error> {
     let read = read(ctx, identity, heartbeat)?;
-    let stands = write(ctx, &[&read.beat], &read.named).await?;
+    let stands = write(ctx, &[&read], &read.named, &mut Told::default()).await?;
     answer(ctx, identity, &stands, &read.named)
 }
 
@@ -61,6 +68,7 @@ pub struct Collector {
 pub struct Flusher {
     ctx: Ctx,
     rounds: Rounds<Waiting, Written>,
+    told: Told,
 }
 
 /// A heartbeat, and the SHA-256 of the certificate that was shown with it.
@@ -81,9 +89,13 @@ enum Written {
 }
 
 /// A heartbeat that is within bounds, with the allocations that it names.
+#[derive(Debug)]
 struct Read {
     beat: Beat,
     named: Vec<Uuid>,
+    gpus: usize,
+    /// SHA-256 of its inventory.
+    digest: [u8; 32],
 }
 
 /// How nodes stand after a batch, and which of the allocations that were named are over.
@@ -95,7 +107,10 @@ struct Standings {
 /// A collector, and the flusher that has to [run](Flusher::run) for it.
 pub fn collector(ctx: &Ctx) -> (Collector, Flusher) {
     let (line, rounds) = rounds();
-    (Collector { ctx: ctx.clone(), line }, Flusher { ctx: ctx.clone(), rounds })
+    (
+        Collector { ctx: ctx.clone(), line },
+        Flusher { ctx: ctx.clone(), rounds, told: Told::default() },
+    )
 }
 
 impl Collector {
@@ -125,47 +140,46 @@ impl Flusher {
     pub async fn run(mut self) {
         while let Some(round) = self.rounds.next().await {
             let (waiting, answers): (Vec<_>, Vec<_>) = round.into_iter().unzip();
-            let written = flush(&self.ctx, &waiting).await.unwrap_or_else(|error| {
-                if !store::fall::noticed(&error) {
-                    let (heartbeats, error) = (waiting.len(), error.chain());
-                    tracing::warn!(heartbeats, error, "heartbeats were not written");
-                }
-                vec![Written::Failed; waiting.len()]
-            });
+            let written =
+                flush(&self.ctx, &waiting, &mut self.told).await.unwrap_or_else(|error| {
+                    if !store::fall::noticed(&error) {
+                        let (heartbeats, error) = (waiting.len(), error.chain());
+                        tracing::warn!(heartbeats, error, "heartbeats were not written");
+                    }
+                    vec![Written::Failed; waiting.len()]
+                });
             self.rounds.tell(written.into_iter().zip(answers).collect()).await;
         }
     }
 }
 
 /// Writes the heartbeats of those who may still speak, the newest of each node, and says what came of each.
-async fn flush(ctx: &Ctx, waiting: &[Waiting]) -> Result<Vec<Written>, Error> {
+async fn flush(ctx: &Ctx, waiting: &[Waiting], told: &mut Told) -> Result<Vec<Written>, Error> {
     let shown: Vec<[u8; 32]> = waiting.iter().map(|waiting| waiting.certificate).collect();
     let known = look_up(&ctx.store, &ctx.clock, &shown).await?;
     let speaks = |(waiting, shown): &(&Waiting, &Option<Shown>)| {
         shown.is_some_and(|shown| shown.agent_id == waiting.read.beat.agent_id)
     };
-    let mut newest: HashMap<NodeId, &Beat> = HashMap::with_capacity(waiting.len());
+    let mut newest: HashMap<NodeId, &Read> = HashMap::with_capacity(waiting.len());
     let mut named = Vec::new();
-    for (Waiting { read: Read { beat, named: names }, .. }, _) in
-        waiting.iter().zip(&known).filter(speaks)
-    {
-        named.extend_from_slice(names);
-        let kept = newest.entry(beat.node).or_insert(beat);
-        if kept.at < beat.at {
-            *kept = beat;
+    for (Waiting { read, .. }, _) in waiting.iter().zip(&known).filter(speaks) {
+        named.extend_from_slice(&read.named);
+        let kept = newest.entry(read.beat.node).or_insert(read);
+        if kept.beat.at < read.beat.at {
+            *kept = read;
         }
     }
-    let beats: Vec<&Beat> = newest.into_values().collect();
-    let stands = if beats.is_empty() {
+    let reads: Vec<&Read> = newest.into_values().collect();
+    let stands = if reads.is_empty() {
         Standings { nodes: HashMap::new(), over: HashSet::new() }
     } else {
-        write(ctx, &beats, &named).await?
+        write(ctx, &reads, &named, told).await?
     };
     let stands = Arc::new(stands);
-    let told = |pair| {
+    let answered = |pair| {
         if speaks(&pair) { Written::Stands(Arc::clone(&stands)) } else { Written::Refused }
     };
-    Ok(waiting.iter().zip(&known).map(told).collect())
+    Ok(waiting.iter().zip(&known).map(answered).collect())
 }
 
 fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Read, Error> {
@@ -173,8 +187,9 @@ fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Re
     bounds::check(heartbeat)?;
     let Heartbeat { gpus, images, guests, leases, running, refused, .. } = heartbeat;
     let inventory = Inventory { gpus, images, guests, leases, running, refused: *refused };
-    let inventory = serde_json::to_value(inventory)
+    let inventory = to_raw_value(&inventory)
         .map_err(|_| Error::Broken("an inventory can't be written".to_owned()))?;
+    let digest = sha256(inventory.get().as_bytes());
     let beat = Beat {
         node: identity.node_id,
         agent_id: identity.agent_id,
@@ -188,7 +203,7 @@ fn read(ctx: &Ctx, identity: &AgentIdentity, heartbeat: &Heartbeat) -> Result<Re
     named.extend(leases.iter().map(|lease| lease.allocation_id));
     named.sort_unstable();
     named.dedup();
-    Ok(Read { beat, named })
+    Ok(Read { beat, named, gpus: gpus.len(), digest })
 }
 
 /// The database counts microseconds; a moment that is compared with what it keeps must too.
@@ -215,39 +230,77 @@ fn answer(
 }
 
 /// Writes heartbeats of different nodes, and says how the nodes stand then, and which allocations of those named are over.
-async fn write(ctx: &Ctx, beats: &[&Beat], named: &[Uuid]) -> Result<Standings, Error> {
-    let (mut heard, over) = hear(ctx, beats, named).await?;
-    // What somebody else holds is waited for one at a time, holding nothing.
-    let found: HashSet<NodeId> = heard.iter().map(|heard| heard.node).collect();
-    for held in beats.iter().filter(|beat| beats.len() > 1 && !found.contains(&beat.node)) {
-        heard.extend(hear(ctx, std::slice::from_ref(held), &[]).await?.0);
-    }
-    metrics::counter!("berth_heartbeats_total").increment(beats.len() as u64);
+async fn write(
+    ctx: &Ctx,
+    reads: &[&Read],
+    named: &[Uuid],
+    told: &mut Told,
+) -> Result<Standings, Error> {
+    let said: Vec<Said<'_>> = reads.iter().map(|read| told.said(read)).collect();
+    let (mut heard, over) = hear(ctx, &said, named).await?;
+    heard.extend(hear_missed(ctx, &said, &heard).await?);
+    metrics::counter!("berth_heartbeats_total").increment(said.len() as u64);
     metrics::counter!("berth_heartbeat_commits_total").increment(1);
+    let different = told.keep(reads, &heard);
+    if different > 0 {
+        metrics::counter!("berth_heartbeats_with_other_gpus_total").increment(different);
+    }
     let mut nodes: HashMap<NodeId, node::Status> =
         heard.iter().map(|heard| (heard.node, heard.status)).collect();
-    compare(&heard, beats);
-    regain(ctx, beats, &mut nodes).await?;
+    let beats: Vec<&Beat> = reads.iter().map(|read| &read.beat).collect();
+    regain(ctx, &beats, &mut nodes).await?;
     Ok(Standings { nodes, over })
+}
+
+/// Writes with their whole inventories those that were not written with the others. Another process may have written another inventory
+/// since; that may be so for many, who are tried together. What somebody else holds is waited for one at a time, holding nothing.
+async fn hear_missed(ctx: &Ctx, said: &[Said<'_>], heard: &[Heard]) -> Result<Vec<Heard>, Error> {
+    if let [Said { known_at: None, .. }] = said {
+        return Ok(Vec::new());
+    }
+    let mut missed = missing(said, heard);
+    let mut late = Vec::new();
+    if missed.len() > FEW {
+        late = hear(ctx, &missed, &[]).await?.0;
+        missed = missing(&missed, &late);
+    }
+    for one in &missed {
+        late.extend(hear(ctx, std::slice::from_ref(one), &[]).await?.0);
+    }
+    Ok(late)
+}
+
+fn missing<'a>(said: &[Said<'a>], heard: &[Heard]) -> Vec<Said<'a>> {
+    let found: HashSet<NodeId> = heard.iter().map(|heard| heard.node).collect();
+    let missed = said.iter().filter(|said| !found.contains(&said.beat.node));
+    missed.map(|said| Said { known_at: None, ..*said }).collect()
 }
 
 /// One statement and one commit for all of them.
 async fn hear(
     ctx: &Ctx,
-    beats: &[&Beat],
+    said: &[Said<'_>],
     named: &[Uuid],
 ) -> Result<(Vec<Heard>, HashSet<Uuid>), Error> {
     let lease = SignedDuration::from_secs(i64::from(ctx.policies().task_lease_seconds));
-    let lease_until = ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX);
+    let hearing = Hearing {
+        lease_until: ctx.clock.now().saturating_add(lease).unwrap_or(Timestamp::MAX),
+        // With what comes between two heartbeats it is still younger than what a sweep looks for.
+        roughly: silence(ctx) / 2,
+    };
     let mut tx = ctx.store.begin().await?;
-    let heard = nodes::hear(&mut tx, beats, lease_until).await?;
+    let heard = nodes::hear(&mut tx, said, hearing).await?;
     let other: HashSet<NodeId> =
         heard.iter().filter(|heard| heard.images_changed).map(|heard| heard.node).collect();
-    let changed: Vec<&Beat> =
-        beats.iter().copied().filter(|beat| other.contains(&beat.node)).collect();
-    if !changed.is_empty() {
-        let of: Vec<NodeId> = changed.iter().map(|beat| beat.node).collect();
-        let images: Vec<(NodeId, &str)> = changed.iter().flat_map(|beat| images_of(beat)).collect();
+    if !other.is_empty() {
+        let of: Vec<NodeId> = other.iter().copied().collect();
+        let changed = said.iter().map(|said| said.beat).filter(|beat| other.contains(&beat.node));
+        let images: Vec<(NodeId, Vec<String>)> =
+            changed.map(|beat| (beat.node, images_of(beat))).collect();
+        let images: Vec<(NodeId, &str)> = images
+            .iter()
+            .flat_map(|(node, images)| images.iter().map(|image| (*node, image.as_str())))
+            .collect();
         nodes::keep_images(&mut tx, &of, &images).await?;
     }
     let over = if named.is_empty() {
@@ -259,22 +312,14 @@ async fn hear(
     Ok((heard, over))
 }
 
-fn images_of(beat: &Beat) -> impl Iterator<Item = (NodeId, &str)> {
-    let images = beat.inventory["images"].as_array().into_iter().flatten();
-    images.filter_map(|image| Some((beat.node, image.as_str()?)))
-}
-
-/// A node that has other GPUs than its record says is shown to operators, and counted. The record stays.
-fn compare(heard: &[Heard], beats: &[&Beat]) {
-    let slots: HashMap<NodeId, i64> = heard.iter().map(|heard| (heard.node, heard.slots)).collect();
-    let differs = |beat: &&&Beat| {
-        let gpus = beat.inventory["gpus"].as_array().map_or(0, Vec::len);
-        slots.get(&beat.node).is_some_and(|slots| i64::try_from(gpus) != Ok(*slots))
-    };
-    let different = beats.iter().filter(differs).count();
-    if different > 0 {
-        metrics::counter!("berth_heartbeats_with_other_gpus_total").increment(different as u64);
+fn images_of(beat: &Beat) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Images {
+        images: Vec<String>,
     }
+    // It was written here.
+    serde_json::from_str(beat.inventory.get())
+        .map_or_else(|_| Vec::new(), |Images { images }| images)
 }
 
 /// Nodes that were silent are ready again, if this is the last that was heard of them, and it was not long ago: a sign of
@@ -378,6 +423,9 @@ pub(crate) async fn was_listened(ctx: &Ctx, from: Timestamp) -> Result<bool, Err
 
 /// Who was last heard of before this is silent, if somebody [has listened](was_listened) since.
 pub(crate) fn silent_before(ctx: &Ctx) -> Timestamp {
-    let silence = SignedDuration::from_secs(i64::from(ctx.policies().node_offline_after_seconds));
-    ctx.clock.now().saturating_sub(silence).unwrap_or(Timestamp::MIN)
+    ctx.clock.now().saturating_sub(silence(ctx)).unwrap_or(Timestamp::MIN)
+}
+
+fn silence(ctx: &Ctx) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(ctx.policies().node_offline_after_seconds))
 }

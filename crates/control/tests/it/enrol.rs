@@ -234,7 +234,7 @@ async fn whoever_is_revoked_is_out_at_once_and_whoever_waits_for_work_is_woken()
     house.close().await;
 }
 
-fn alive(slots: i16) -> Heartbeat {
+pub(crate) fn alive(slots: i16) -> Heartbeat {
     Heartbeat {
         protocol: PROTOCOL,
         agent_version: "1.2.3".to_owned(),
@@ -339,7 +339,7 @@ impl metrics::Recorder for Commits {
 }
 
 /// An agent of a node of its own, and what it shows.
-async fn certified(house: &House, number: usize) -> (AgentIdentity, [u8; 32]) {
+pub(crate) async fn certified(house: &House, number: usize) -> (AgentIdentity, [u8; 32]) {
     let (node_id, _) = house.database.ready_node(2).await;
     let (agent_id, not_after) = (new_id(), house.ctx.after_seconds(3_600));
     let mut fingerprint = [0; 32];

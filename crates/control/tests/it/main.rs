@@ -25,6 +25,7 @@ mod explain;
 mod findings;
 mod group_explain;
 mod growth;
+mod inventories;
 mod long_wait;
 mod node_drain;
 mod node_silent;

@@ -1,12 +1,16 @@
 //! Heartbeats, many at a time: one statement writes what all of them say. Of a node that two of them are from, hand in the
 //! newer alone.
 
+use std::sync::LazyLock;
+
 use domain::ids::{NodeId, NodeTaskId};
 use domain::machines::{Node, node};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use jiff_sqlx::ToSqlx as _;
 use lifecycle::{Code as _, Machine as _};
+use serde_json::value::RawValue;
 use sqlx::Row as _;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::{Error, Tx};
@@ -25,9 +29,28 @@ pub struct Beat {
     /// The agent's version.
     pub agent_version: String,
     /// What the node has and runs; the names of the images stand under `images`.
-    pub inventory: serde_json::Value,
+    pub inventory: Box<RawValue>,
     /// The tasks the agent is at.
     pub running: Vec<NodeTaskId>,
+}
+
+/// A heartbeat that is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// The heartbeat.
+    pub beat: &'a Beat,
+    /// When this inventory was written for this node, if it was: then it is not written once more. If another was written since, the
+    /// heartbeat is not among the answers.
+    pub known_at: Option<Timestamp>,
+}
+
+/// How heartbeats are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Hearing {
+    /// Until when the tasks that they name are believed to be worked on.
+    pub lease_until: Timestamp,
+    /// How old the moment may become after which a node was surely heard of.
+    pub roughly: SignedDuration,
 }
 
 /// What a heartbeat found.
@@ -37,50 +60,57 @@ pub struct Heard {
     pub node: NodeId,
     /// Its status.
     pub status: node::Status,
-    /// How many slots the record says it has.
-    pub slots: i64,
+    /// When its inventory was written, or was said to be the same.
+    pub inventory_at: Timestamp,
+    /// How many slots the record says it has; none is counted for a known inventory.
+    pub slots: Option<i64>,
     /// Whether its images are not those it had before.
     pub images_changed: bool,
 }
 
-/// Writes down heartbeats, and that the tasks they name are still being worked on until `lease_until`. A node that is
-/// gone is not among the answers. Nor, when there are several, is one that somebody else holds: who places a group holds nodes
-/// and waits for others, in an order of its own, so nobody may do the same here. Hand such a one in again, alone: it waits.
+/// Writes down heartbeats, and that the tasks they name are still being worked on. A node that is gone is not among the answers. Nor,
+/// when there are several, is one that somebody else holds: who places a group holds nodes and waits for others, in an order of its
+/// own, so nobody may do the same here. Hand such a one in again, alone and with its inventory: it waits.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn hear(
-    tx: &mut Tx,
-    beats: &[&Beat],
-    lease_until: Timestamp,
-) -> Result<Vec<Heard>, Error> {
-    let leases = beats.iter().flat_map(|beat| beat.running.iter().map(move |task| (task, beat)));
+pub async fn hear(tx: &mut Tx, said: &[Said<'_>], hearing: Hearing) -> Result<Vec<Heard>, Error> {
+    let beats = || said.iter().map(|said| said.beat);
+    let leases = beats().flat_map(|beat| beat.running.iter().map(move |task| (task, beat)));
     let (tasks, agents): (Vec<Uuid>, Vec<Uuid>) =
         leases.map(|(task, beat)| (task.uuid(), beat.agent_id)).unzip();
-    let statement = statement(beats.len() == 1);
-    let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
-        .bind(beats.iter().map(|beat| beat.node.uuid()).collect::<Vec<_>>())
-        .bind(beats.iter().map(|beat| beat.at.to_sqlx()).collect::<Vec<_>>())
-        .bind(beats.iter().map(|beat| beat.boot_id).collect::<Vec<_>>())
-        .bind(beats.iter().map(|beat| beat.agent_version.as_str()).collect::<Vec<_>>())
-        .bind(beats.iter().map(|beat| &beat.inventory).collect::<Vec<_>>())
+    let whole = said.iter().map(|Said { beat, known_at }| match known_at {
+        Some(_) => None,
+        None => Some(Json(&*beat.inventory)),
+    });
+    let whole: Vec<Option<Json<&RawValue>>> = whole.collect();
+    let rows = sqlx::query(if said.len() == 1 { ALONE.as_str() } else { TOGETHER.as_str() })
+        .bind(beats().map(|beat| beat.node.uuid()).collect::<Vec<_>>())
+        .bind(beats().map(|beat| beat.at.to_sqlx()).collect::<Vec<_>>())
+        .bind(beats().map(|beat| beat.boot_id).collect::<Vec<_>>())
+        .bind(beats().map(|beat| beat.agent_version.as_str()).collect::<Vec<_>>())
+        .bind(whole)
         .bind(tasks)
         .bind(agents)
-        .bind(lease_until.to_sqlx())
+        .bind(hearing.lease_until.to_sqlx())
+        .bind(said.iter().map(|said| said.known_at.map(|at| at.to_sqlx())).collect::<Vec<_>>())
+        .bind(hearing.roughly.as_secs_f64())
         .fetch_all(tx.connection())
         .await?;
     rows.iter().map(read).collect()
 }
 
+static ALONE: LazyLock<String> = LazyLock::new(|| statement(""));
+static TOGETHER: LazyLock<String> = LazyLock::new(|| statement("SKIP LOCKED"));
+
 /// A task that somebody else has locked is moving on, and is never waited for: whoever ends a task holds it while he waits for
 /// the node.
-fn statement(alone: bool) -> String {
-    let others = if alone { "" } else { "SKIP LOCKED" };
+fn statement(others: &str) -> String {
     format!(
         "WITH beat AS MATERIALIZED (
-            SELECT node_id, at, boot_id, agent_version, inventory
-              FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[], $4::text[], $5::jsonb[])
-                AS beat (node_id, at, boot_id, agent_version, inventory)
+            SELECT node_id, at, boot_id, agent_version, inventory, known_at
+              FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[], $4::text[], $5::jsonb[], $9::timestamptz[])
+                AS beat (node_id, at, boot_id, agent_version, inventory, known_at)
          ), former AS MATERIALIZED (
             SELECT id, inventory -> 'images' AS images
               FROM nodes
@@ -90,14 +120,18 @@ fn statement(alone: bool) -> String {
          ), heard AS (
             UPDATE nodes
                SET heartbeat_at = greatest(nodes.heartbeat_at, beat.at),
+                   heard_after = CASE WHEN beat.at >= nodes.heard_after + make_interval(secs => $10) THEN beat.at
+                                      ELSE nodes.heard_after END,
                    inventory_at = clock_timestamp(),
                    boot_id = beat.boot_id,
                    agent_version = beat.agent_version,
-                   inventory = CASE WHEN nodes.inventory = beat.inventory THEN nodes.inventory ELSE beat.inventory END
+                   inventory = coalesce(beat.inventory, nodes.inventory)
               FROM beat
               JOIN former ON former.id = beat.node_id
              WHERE nodes.id = beat.node_id
-            RETURNING nodes.id, nodes.status, former.images IS DISTINCT FROM beat.inventory -> 'images' AS images_changed
+               AND (beat.inventory IS NOT NULL OR nodes.inventory_at = beat.known_at)
+            RETURNING nodes.id, nodes.status, nodes.inventory_at, beat.inventory IS NOT NULL AS told,
+                   beat.inventory IS NOT NULL AND former.images IS DISTINCT FROM beat.inventory -> 'images' AS images_changed
          ), held AS MATERIALIZED (
             SELECT node_tasks.id
               FROM unnest($6::uuid[], $7::uuid[]) AS lease (task_id, agent_id)
@@ -110,8 +144,8 @@ fn statement(alone: bool) -> String {
               FROM held
              WHERE node_tasks.id = held.id
          )
-         SELECT heard.id, heard.status, heard.images_changed,
-                (SELECT count(*) FROM slots WHERE slots.node_id = heard.id)
+         SELECT heard.id, heard.status, heard.inventory_at, heard.images_changed,
+                CASE WHEN heard.told THEN (SELECT count(*) FROM slots WHERE slots.node_id = heard.id) END
            FROM heard"
     )
 }
@@ -121,8 +155,9 @@ fn read(row: &sqlx::postgres::PgRow) -> Result<Heard, Error> {
     let Some(status) = node::Status::parse(text) else {
         return Err(Error::UnknownStatus { machine: Node::NAME, id, status: text.to_owned() });
     };
-    let (images_changed, slots) = (row.try_get(2)?, row.try_get(3)?);
-    Ok(Heard { node: NodeId(id), status, slots, images_changed })
+    let inventory_at = row.try_get::<jiff_sqlx::Timestamp, _>(2)?.to_jiff();
+    let (images_changed, slots) = (row.try_get(3)?, row.try_get(4)?);
+    Ok(Heard { node: NodeId(id), status, inventory_at, slots, images_changed })
 }
 
 /// Makes these the images of these nodes: `images` are pairs, and a node without any has none left.

@@ -4,10 +4,11 @@ use domain::ids::{NodeId, NodeTaskId};
 use domain::machines::{Node, NodeTask, node, node_task};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::{Reason, Source, Value};
+use serde_json::value::{RawValue, to_raw_value};
 use sqlx::Row as _;
 use store::lifecycle::apply;
 use store::node_agents::{self, NewCertificate, NewJoinToken, Spent};
-use store::nodes::{self, Beat, Silent};
+use store::nodes::{self, Beat, Hearing, Said, Silent};
 use store::views::fleet;
 use store::{installation_keys, nodes::NewNode};
 use testkit::{Database, new_id};
@@ -140,6 +141,11 @@ async fn the_first_key_of_a_name_stays() {
     database.remove().await;
 }
 
+fn inventory(gpus: usize, images: &[&str]) -> Box<RawValue> {
+    let gpus = vec![serde_json::json!({}); gpus];
+    to_raw_value(&serde_json::json!({ "gpus": gpus, "images": images })).expect("it is JSON")
+}
+
 fn heartbeat(node: NodeId, at: i64, images: &[&str]) -> Beat {
     Beat {
         node,
@@ -147,14 +153,19 @@ fn heartbeat(node: NodeId, at: i64, images: &[&str]) -> Beat {
         at: moment(at),
         boot_id: Uuid::nil(),
         agent_version: "1.0".to_owned(),
-        inventory: serde_json::json!({ "gpus": [{}], "images": images }),
+        inventory: inventory(1, images),
         running: Vec::new(),
     }
 }
 
 async fn hear(database: &Database, beats: &[Beat]) -> Vec<nodes::Heard> {
-    let beats: Vec<&Beat> = beats.iter().collect();
-    let heard = database.in_transaction(async |tx| nodes::hear(tx, &beats, moment(60)).await);
+    let said: Vec<Said<'_>> = beats.iter().map(|beat| Said { beat, known_at: None }).collect();
+    hear_said(database, &said).await
+}
+
+async fn hear_said(database: &Database, said: &[Said<'_>]) -> Vec<nodes::Heard> {
+    let hearing = Hearing { lease_until: moment(60), roughly: SignedDuration::from_secs(30) };
+    let heard = database.in_transaction(async |tx| nodes::hear(tx, said, hearing).await);
     heard.await.expect("it is written")
 }
 
@@ -181,6 +192,49 @@ async fn heartbeats_of_many_nodes_are_one_statement_and_never_go_back() {
 }
 
 #[tokio::test]
+async fn who_was_heard_of_lately_is_not_silent_though_that_is_known_only_roughly() {
+    let database = Database::new().await;
+    let ((one, _), (two, _)) = (database.ready_node(1).await, database.ready_node(1).await);
+    hear(&database, &[heartbeat(one, 10, &[]), heartbeat(two, 10, &[])]).await;
+    hear(&database, &[heartbeat(one, 39, &[])]).await;
+    let silent = async |before| {
+        let silent = nodes::list_silent(&database.store, moment(before), None, 10).await;
+        let silent = silent.expect("it answers");
+        silent.iter().map(|silent| (silent.node, silent.heard_after)).collect::<Vec<_>>()
+    };
+    assert_eq!(silent(39).await, [(two, moment(10))], "of the other it is known since 10 roughly");
+    assert_eq!(silent(40).await.len(), 2);
+    hear(&database, &[heartbeat(one, 40, &[]), heartbeat(two, 5, &[])]).await;
+    assert_eq!(silent(41).await, [(two, moment(10)), (one, moment(40))]);
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_known_inventory_is_not_written_again_unless_another_was_written_since() {
+    let database = Database::new().await;
+    let (node, _) = database.ready_node(1).await;
+    let first = heartbeat(node, 10, &["a"]);
+    let written = hear(&database, std::slice::from_ref(&first)).await[0];
+    assert_eq!((written.slots, written.images_changed), (Some(1), true));
+    let shown = async || -> String {
+        let row = sqlx::query("SELECT inventory::text FROM nodes WHERE id = $1").bind(node.uuid());
+        row.fetch_one(&database.sql).await.expect("it is there").get(0)
+    };
+    let stands = shown().await;
+    let known = |beat, heard: nodes::Heard| Said { beat, known_at: Some(heard.inventory_at) };
+    // Whatever it says: it is not looked at.
+    let next = Beat { inventory: inventory(7, &["b"]), ..heartbeat(node, 20, &[]) };
+    let again = hear_said(&database, &[known(&next, written)]).await[0];
+    assert_eq!((again.slots, again.images_changed), (None, false));
+    assert!(again.inventory_at > written.inventory_at, "it is as of now");
+    assert_eq!((shown().await, last_heard(&database, node).await), (stands.clone(), moment(20)));
+    let stale = heartbeat(node, 30, &["c"]);
+    assert!(hear_said(&database, &[known(&stale, written)]).await.is_empty());
+    assert_eq!((shown().await, last_heard(&database, node).await), (stands, moment(20)));
+    database.remove().await;
+}
+
+#[tokio::test]
 async fn an_old_sign_of_life_does_not_end_a_silence() {
     let database = Database::new().await;
     let (node, _) = database.ready_node(1).await;
@@ -193,7 +247,7 @@ async fn an_old_sign_of_life_does_not_end_a_silence() {
     };
     let before = moment(70);
     let silent = nodes::list_silent(&database.store, before, None, 10).await.expect("it answers");
-    assert_eq!(silent, [Silent { node, heartbeat_at: moment(10) }]);
+    assert_eq!(silent, [Silent { node, heartbeat_at: moment(10), heard_after: moment(10) }]);
     let rest = nodes::list_silent(&database.store, before, Some(silent[0]), 10).await;
     assert!(rest.expect("it answers").is_empty());
     assert!(say(node::Event::HeartbeatLost, Source::Timer, 10).await.is_applied());
@@ -258,7 +312,7 @@ async fn operators_see_slots_claims_certificates_and_what_differs() {
     let fixture = database.allocation().await;
     agent(&database, fixture.node, 1).await;
     let mut beat = heartbeat(fixture.node, 10, &[]);
-    beat.inventory = serde_json::json!({ "gpus": [{}, {}], "images": [] });
+    beat.inventory = inventory(2, &[]);
     hear(&database, &[beat]).await;
     let shown = fleet::find(&database.store, fixture.node).await.expect("it answers");
     let shown = shown.expect("it is there");

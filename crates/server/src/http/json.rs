@@ -1,11 +1,13 @@
 //! JSON from strangers, read strictly: not too deep, no name twice, no NUL, nothing behind it. A number without a
 //! fraction is an integer, however it is spelled (`14.0`, `1.4e1`), as JSON Schema has it.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 use wire::problem::ProblemCode;
 
@@ -19,11 +21,21 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// # Errors
 /// 400 for what is not JSON as we take it, 422 for what is not a `T`; both point at the place.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], depth_max: usize) -> Result<T, Refusal> {
-    let value = value(bytes, depth_max)?;
-    if !value.is_object() {
+    let (text, whole) = looked_at(bytes, depth_max)?;
+    let is_object = text.trim_start().starts_with('{');
+    // What is as it should be is read where it stands; only of the others a tree is made, to say what is wrong with them.
+    if is_object
+        && !whole
+        && let Ok(read) = serde_json::from_str(text)
+    {
+        return Ok(read);
+    }
+    if !is_object {
         let detail = "the body is not an object";
         return Err(Refusal::new(ProblemCode::Invalid, "The body is not an object.").at("", detail));
     }
+    let mut value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+    integers(&mut value);
     serde_path_to_error::deserialize(value).map_err(|error| {
         let (pointer, detail) = (pointer_of(error.path()), error.inner().to_string());
         let (pointer, detail) = without_values(pointer, &detail);
@@ -32,7 +44,8 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], depth_max: usize) -> Resul
     })
 }
 
-fn value(bytes: &[u8], depth_max: usize) -> Result<Value, Refusal> {
+/// The text, if it is JSON as we take it, and whether some integer in it is spelled with a fraction.
+fn looked_at(bytes: &[u8], depth_max: usize) -> Result<(&str, bool), Refusal> {
     let refused = |detail: String| Refusal::new(ProblemCode::BadRequest, detail);
     if bytes.is_empty() {
         return Err(refused("The body is empty, where JSON is needed.".to_owned()));
@@ -40,40 +53,71 @@ fn value(bytes: &[u8], depth_max: usize) -> Result<Value, Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         refused(format!("The body is not UTF-8 after {} bytes.", error.valid_up_to()))
     })?;
-    let mut place = Place { path: Vec::new(), depth_max, wrong: None };
+    let mut place = Place { depth_left: depth_max, way: Vec::new(), wrong: None, whole: false };
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = Strict(&mut place).deserialize(&mut json).and_then(|value| {
-        json.end()?;
-        Ok(value)
-    });
-    read.map_err(|error| match place.wrong {
-        Some(detail) => {
-            let pointer = place.path.concat();
-            refused(format!("{pointer}: {detail}.")).at(pointer, detail)
+    let read = Strict(&mut place).deserialize(&mut json).and_then(|()| json.end());
+    match (read, place.wrong) {
+        (Ok(()), _) => Ok((text, place.whole)),
+        (Err(_), Some(Wrong { detail, .. })) => {
+            place.way.reverse();
+            let pointer = place.way.concat();
+            Err(refused(format!("{pointer}: {detail}.")).at(pointer, detail))
         }
-        None => {
-            let (line, column) = (error.line(), error.column());
-            let what = match error.classify() {
-                serde_json::error::Category::Eof => "It ends too early",
-                serde_json::error::Category::Syntax
-                | serde_json::error::Category::Data
-                | serde_json::error::Category::Io => "It can't be read",
-            };
-            refused(format!("The body is not JSON. {what}: line {line}, column {column}."))
-        }
-    })
+        (Err(error), None) => Err(not_json(&error)),
+    }
 }
 
-/// Where the reader is, and what it has found wrong there.
+fn not_json(error: &serde_json::Error) -> Refusal {
+    let (line, column) = (error.line(), error.column());
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "It ends too early",
+        serde_json::error::Category::Syntax
+        | serde_json::error::Category::Data
+        | serde_json::error::Category::Io => "It can't be read",
+    };
+    let detail = format!("The body is not JSON. {what}: line {line}, column {column}.");
+    Refusal::new(ProblemCode::BadRequest, detail)
+}
+
+/// The integer that this number is, if it is one and small enough to be exact.
+fn integer(number: f64) -> Option<i64> {
+    (number.fract() == 0.0 && number.abs() <= EXACT_MAX).then_some(number as i64)
+}
+
+/// Makes integers of those that are spelled with a fraction.
+fn integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(integer) = number.as_f64().filter(|_| number.is_f64()).and_then(integer) {
+                *value = Value::from(integer);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(integers),
+        Value::Object(entries) => entries.values_mut().for_each(integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// Where the reader is, and what it has found.
 struct Place {
-    path: Vec<String>,
-    depth_max: usize,
-    wrong: Option<&'static str>,
+    /// How much deeper it may go.
+    depth_left: usize,
+    /// The way to what is wrong, from there to the beginning: nothing is written down for what is right.
+    way: Vec<String>,
+    wrong: Option<Wrong>,
+    /// Whether there was an integer that is spelled with a fraction.
+    whole: bool,
+}
+
+struct Wrong {
+    detail: &'static str,
+    /// Whether it is said where.
+    is_pointed_at: bool,
 }
 
 impl Place {
     fn wrong<E: serde::de::Error>(&mut self, detail: &'static str) -> E {
-        self.wrong = Some(detail);
+        self.wrong = Some(Wrong { detail, is_pointed_at: true });
         E::custom(detail)
     }
 
@@ -84,93 +128,112 @@ impl Place {
         Ok(())
     }
 
-    fn deeper<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        if self.path.len() >= self.depth_max {
+    /// What `inside` finds one level further down.
+    fn deeper<T, E: serde::de::Error>(
+        &mut self,
+        inside: impl FnOnce(&mut Place) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(left) = self.depth_left.checked_sub(1) else {
+            let detail = "the body is nested too deep";
             // The whole way down says nothing.
-            self.path.clear();
-            return Err(self.wrong("the body is nested too deep"));
+            self.wrong = Some(Wrong { detail, is_pointed_at: false });
+            return Err(E::custom(detail));
+        };
+        self.depth_left = left;
+        let found = inside(self);
+        self.depth_left += 1;
+        found
+    }
+
+    /// Writes down that what is wrong is under this.
+    fn under(&mut self, step: impl FnOnce() -> String) {
+        if self.wrong.as_ref().is_some_and(|wrong| wrong.is_pointed_at) {
+            self.way.push(step());
         }
-        Ok(())
     }
 }
 
+/// Looks at everything, and keeps nothing.
 struct Strict<'p>(&'p mut Place);
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
-    type Value = Value;
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
+/// A name, where it stands.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
 impl<'de> Visitor<'de> for Strict<'_> {
-    type Value = Value;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        if value.fract() == 0.0 && value.abs() <= EXACT_MAX {
-            // Whole and small enough to be exact.
-            return Ok(Value::from(value as i64));
-        }
-        let number = Number::from_f64(value);
-        number.map(Value::Number).ok_or_else(|| E::custom("not a number"))
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.0.whole |= integer(number).is_some();
+        Ok(())
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        self.0.text(value)?;
-        Ok(Value::from(value))
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        self.0.text(text)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let place = self.0;
-        place.deeper::<A::Error>()?;
-        let mut list = Vec::new();
-        loop {
-            place.path.push(format!("/{}", list.len()));
-            let Some(item) = items.next_element_seed(Strict(&mut *place))? else {
-                break;
-            };
-            place.path.pop();
-            list.push(item);
-        }
-        place.path.pop();
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let place = self.0;
-        place.deeper::<A::Error>()?;
-        let (mut map, mut seen) = (Map::new(), HashSet::new());
-        while let Some(name) = entries.next_key::<String>()? {
-            place.path.push(format!("/{}", escaped(&name)));
-            place.text::<A::Error>(&name)?;
-            if !seen.insert(name.clone()) {
-                return Err(place.wrong("the same name stands there twice"));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.0.deeper(|place| {
+            let mut index = 0_usize;
+            loop {
+                match items.next_element_seed(Strict(&mut *place)) {
+                    Ok(Some(())) => index += 1,
+                    Ok(None) => return Ok(()),
+                    Err(error) => {
+                        place.under(|| format!("/{index}"));
+                        return Err(error);
+                    }
+                }
             }
-            map.insert(name, entries.next_value_seed(Strict(&mut *place))?);
-            place.path.pop();
-        }
-        Ok(Value::Object(map))
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        self.0.deeper(|place| {
+            let mut seen = BTreeSet::new();
+            while let Some(name) = entries.next_key::<Name<'de>>()? {
+                let found = place.text(&name.0).and_then(|()| {
+                    if seen.contains(&name) {
+                        return Err(place.wrong("the same name stands there twice"));
+                    }
+                    entries.next_value_seed(Strict(&mut *place))
+                });
+                if let Err(error) = found {
+                    place.under(|| format!("/{}", escaped(&name.0)));
+                    return Err(error);
+                }
+                seen.insert(name);
+            }
+            Ok(())
+        })
     }
 }
 
@@ -294,11 +357,19 @@ mod tests {
         struct Count {
             gpus: i16,
         }
+        #[derive(Deserialize)]
+        struct Counts {
+            counts: Vec<Count>,
+        }
         for spelled in ["14", "14.0", "1.4e1", "140e-1"] {
             let text = format!(r#"{{"gpus":{spelled}}}"#);
             let count: Count = read(text.as_bytes(), DEPTH).expect("it is 14");
             assert_eq!(count, Count { gpus: 14 });
         }
+        let many: Vec<Count> = read::<Counts>(br#"{"counts":[{"gpus":-0},{"gpus":2.0e0}]}"#, DEPTH)
+            .expect("they are 0 and 2")
+            .counts;
+        assert_eq!(many, [Count { gpus: 0 }, Count { gpus: 2 }]);
         assert_eq!(refused::<Count>(r#"{"gpus":14.5}"#).status, 422);
     }
 
@@ -313,8 +384,13 @@ mod tests {
         assert_eq!((nul.status, only(&nul).pointer.as_str()), (400, "/name"), "{nul:?}");
         let surrogate = refused::<NewToken>(r#"{"name":"\ud800","scopes":[]}"#);
         assert_eq!(surrogate.status, 400);
+        let within = refused::<NewToken>(r#"{"a":[1,{"b/~":[0,"\u0000"]}]}"#);
+        assert_eq!(only(&within).pointer, "/a/1/b~1~0/1", "{within:?}");
+        let escaped = refused::<NewToken>(r#"{"name":"a","\u006eame":"b"}"#);
+        assert_eq!(only(&escaped).pointer, "/name", "{escaped:?}");
         let deep = refused::<NewToken>(&format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)));
         assert!(deep.detail.contains("too deep"), "{deep:?}");
+        assert_eq!(only(&deep).pointer, "");
         assert!(
             read::<serde_json::Map<String, serde_json::Value>>(
                 format!("{{\"a\":{}1{}}}", "[".repeat(31), "]".repeat(31)).as_bytes(),

@@ -148,12 +148,12 @@ pub(crate) async fn queue(theirs: &Cluster, plan: Plan) -> anyhow::Result<Vec<Fi
         let time = Duration::from_secs_f64(tasks as f64 / SELDOM_PER_SECOND);
         let theirs = peer.measure(1, time).await?;
         let after = dispatch(&stage, SELDOM_PER_SECOND, tasks).await?;
-        let ours = |share| {
-            f64::midpoint(quantile(&before.received, share), quantile(&after.received, share))
-        };
+        // Theirs are all of theirs.
+        let (mood, before, after) = (before.mood, before.all_received(), after.all_received());
+        let ours = |share| f64::midpoint(quantile(&before, share), quantile(&after, share));
         eprintln!("queue, round {round}: p50 {:.2} ms; they {theirs:?}", ours(0.5));
-        p50.push(ours(0.5), Some(theirs.p50_ms), before.mood);
-        p99.push(ours(0.99), Some(theirs.p99_ms), before.mood);
+        p50.push(ours(0.5), Some(theirs.p50_ms), mood);
+        p99.push(ours(0.99), Some(theirs.p99_ms), mood);
     }
     stage.product.check().await?;
     stop.cancel();

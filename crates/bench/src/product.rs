@@ -14,6 +14,8 @@ use uuid::Uuid;
 /// How long a start may take, recovery of the database included.
 const START_ATTEMPTS: u32 = 1_200;
 const ATTEMPT: Duration = Duration::from_millis(50);
+/// How often somebody comes back at the most.
+const AGAIN_MAX: u64 = 60;
 /// What an account is given, so that nobody runs out.
 const FUNDS_MINOR: i64 = 100_000_000;
 
@@ -226,16 +228,49 @@ impl Product {
         key: Uuid,
         body: &Value,
     ) -> reqwest::Result<(u16, Value)> {
-        let answer = self
-            .http
+        let answer = self.say(token, path, key, body).await?;
+        let status = answer.status().as_u16();
+        Ok((status, answer.json().await.unwrap_or_default()))
+    }
+
+    /// The same as somebody does it who has time: who is turned away comes back with the same key, when they were told to. The status
+    /// of the answer, and how often they came back.
+    pub(crate) async fn post_in_patience(
+        &self,
+        path: &str,
+        key: Uuid,
+        body: &Value,
+    ) -> reqwest::Result<(u16, u64)> {
+        let mut again = 0;
+        loop {
+            let answer = self.say(&self.token, path, key, body).await?;
+            let status = answer.status().as_u16();
+            let told = answer.headers().get(reqwest::header::RETRY_AFTER);
+            let seconds = told.and_then(|told| told.to_str().ok()?.parse().ok());
+            match seconds {
+                Some(seconds) if [429, 503].contains(&status) && again < AGAIN_MAX => {
+                    pause(Duration::from_secs(seconds)).await;
+                    again += 1;
+                }
+                _ => return Ok((status, again)),
+            }
+        }
+    }
+
+    async fn say(
+        &self,
+        token: &str,
+        path: &str,
+        key: Uuid,
+        body: &Value,
+    ) -> reqwest::Result<reqwest::Response> {
+        self.http
             .post(format!("{}{path}", self.api))
             .bearer_auth(token)
             .header("Idempotency-Key", key.to_string())
             .json(body)
             .send()
-            .await?;
-        let status = answer.status().as_u16();
-        Ok((status, answer.json().await.unwrap_or_default()))
+            .await
     }
 
     /// What asks for that many GPUs.
@@ -243,7 +278,6 @@ impl Product {
         json!({ "project_id": self.project, "sku": sku, "gpus": gpus, "region": "eu-1", "ssh_key_ids": [] })
     }
 
-    /// Waits until it says that everything is there, the nodes too.
     /// Gives an account more than it will need, as an operator does.
     pub(crate) async fn give(&self, account: Uuid) -> anyhow::Result<()> {
         let gift =

@@ -370,6 +370,10 @@ mod tests {
             .expect("they are 0 and 2")
             .counts;
         assert_eq!(many, [Count { gpus: 0 }, Count { gpus: 2 }]);
+        // Also where anything is taken.
+        let anything: serde_json::Value =
+            read(br#"{"gpus":14.0}"#, DEPTH).expect("it is an object");
+        assert_eq!(anything, serde_json::json!({ "gpus": 14 }));
         assert_eq!(refused::<Count>(r#"{"gpus":14.5}"#).status, 422);
     }
 
